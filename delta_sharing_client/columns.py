@@ -38,8 +38,8 @@ def resolve_columns(
     listed = listed_columns(columns)
     if listed is None:
         return None
-    known = Names(schema, extra)
-    paths = tuple(_selected(column, known) for column in listed)
+    names = Names(schema, extra)
+    paths = tuple(_selected(column, names) for column in listed)
     whole: set[ColumnPath] = set()
     parents: set[ColumnPath] = set()
     for path in paths:
@@ -69,14 +69,14 @@ def resolve_path(path: ColumnPath, schema: Any) -> tuple[Any, ...]:
     return Names(schema).resolve(path)
 
 
-def _selected(column: ColumnName, known: Names) -> ColumnPath:
+def _selected(column: ColumnName, all_names: Names) -> ColumnPath:
     if not isinstance(column, str):
         names = tuple(column) if isinstance(column, Sequence) else ()
         if not names or not all(isinstance(name, str) for name in names):
             raise UsageError(f"A column is a name or a sequence of names, found {column!r}.")
-        return _path(known.along(names, _shown(names)))
+        return _path(all_names.along(names, _shown(names)))
     try:
-        return _named(column, known)
+        return _named(column, all_names)
     except UsageError as error:
         if advice := _advice(column):
             raise UsageError(f"'{column}' is not the name of a column. {advice}") from None
@@ -95,15 +95,15 @@ def _advice(column: str) -> str:
     return ""
 
 
-def _named(column: str, known: Names) -> ColumnPath:
-    whole = known.match(column, known.schema)
+def _named(column: str, names: Names) -> ColumnPath:
+    whole = names.match(column, names.schema)
     if _PATH.fullmatch(column) is None:
         # It cannot be parsed as a path, so it can only be a column's own name.
-        return (whole.name,) if whole is not None else _path(known.along((column,), f"'{column}'"))
+        return (whole.name,) if whole is not None else _path(names.along((column,), f"'{column}'"))
     path = parse_path(column)
     if whole is None:
-        return _path(known.along(path, _shown(path)))
-    if len(path) > 1 and len(known.find(path) or ()) > 1:
+        return _path(names.along(path, _shown(path)))
+    if len(path) > 1 and len(names.find(path) or ()) > 1:
         raise UsageError(
             f"The name '{column}' fits both the column '{quote_name(column)}' and the field {_shown(path)} of a "
             f"struct. Write ({column!r},) for the column, {path!r} for the field."
@@ -148,19 +148,19 @@ class Names:
 
     def along(self, path: ColumnPath, shown: str) -> tuple[Any, ...]:
         """Return the fields along ``path``; the ``UsageError`` for a missing one calls the path ``shown``."""
-        found: list[Any] = []
+        fields: list[Any] = []
         node = self.schema
         for depth, name in enumerate(path):
             field = self.match(name, node)
             if field is None and depth + 1 < len(path):
                 field = self.match(".".join(path[depth:]), node)
                 if field is not None:
-                    return (*found, field)
+                    return (*fields, field)
             if field is None:
-                raise UsageError(_missing(shown, name, _path(found), self._of(node)))
-            found.append(field)
+                raise UsageError(_missing(shown, name, _path(fields), self._of(node)))
+            fields.append(field)
             node = field.type
-        return tuple(found)
+        return tuple(fields)
 
     def match(self, name: str, node: Any) -> Any | None:
         """Return the field called ``name`` in a schema or struct, the exact spelling first, or ``None``."""
@@ -180,29 +180,29 @@ class Names:
                 return None
             else:
                 fields = node.fields
-            known: dict[str, list[Any]] = {}
+            by_name: dict[str, list[Any]] = {}
             for field in fields:
-                known.setdefault(field.name.lower(), []).append(field)
+                by_name.setdefault(field.name.lower(), []).append(field)
             if node is self.schema:
                 # A column of this name in the table is a different one; reading both is refused elsewhere.
                 for name in self._added:
-                    known.setdefault(name.lower(), [_Added(name)])
-            self._fields[id(node)] = node, known
+                    by_name.setdefault(name.lower(), [_Added(name)])
+            self._fields[id(node)] = node, by_name
         return self._fields[id(node)][1]
 
 
-def _missing(shown: str, name: str, parent: ColumnPath, known: dict[str, list[Any]] | None) -> str:
+def _missing(shown: str, name: str, parent: ColumnPath, by_name: dict[str, list[Any]] | None) -> str:
     sentence = f"The column {shown} is not in the table"
-    if known is None:
+    if by_name is None:
         return f"{sentence}: {_shown(parent)} is not a struct, so it has no field '{name}'."
     if parent:
         sentence += f": the struct {_shown(parent)} has no field '{name}'"
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), by_name, n=1, cutoff=0.6)
     if near:
-        return f"{sentence}. Did you mean {_shown((*parent, known[near[0]][0].name))}?"
-    if not known:
+        return f"{sentence}. Did you mean {_shown((*parent, by_name[near[0]][0].name))}?"
+    if not by_name:
         return f"{sentence}, which has no columns." if not parent else f"{sentence}, nor any other."
-    names = [field.name for fields in known.values() for field in fields]
+    names = [field.name for fields in by_name.values() for field in fields]
     listed = ", ".join(_shown((*parent, each)) for each in names[:_MOST_SHOWN])
     more = ", ..." if len(names) > _MOST_SHOWN else ""
     return f"{sentence}. Its {'fields' if parent else 'columns'} are {listed}{more}."
@@ -243,13 +243,13 @@ def parse_path(name: str | Iterable[str]) -> ColumnPath:
 
 def split_names(text: str) -> list[str] | None:
     """Split a list with commas (``id, a.b, `c,d```) into its names, unchanged; ``None`` if one is empty."""
-    found: list[str] = []
+    names: list[str] = []
     position = 0
     while match := _LISTED.match(text, position):
-        found.append(match[1].strip())
+        names.append(match[1].strip())
         position = match.end()
         if position == len(text) and not match[0].endswith(","):
-            return found if all(found) else None
+            return names if all(names) else None
     return None
 
 

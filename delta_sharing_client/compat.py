@@ -169,8 +169,8 @@ class DeltaSharingProfile:
     def load(self) -> Profile:
         """Return the profile as a ``delta_sharing_client.Profile``."""
         fields = {theirs: getattr(self, ours) for ours, theirs in _FIELDS.items()}
-        given = {"shareCredentialsVersion": self.share_credentials_version, "endpoint": self.endpoint}
-        return Profile.load({**given, **fields, "auth": fields})
+        common = {"shareCredentialsVersion": self.share_credentials_version, "endpoint": self.endpoint}
+        return Profile.load({**common, **fields, "auth": fields})
 
 
 def _in_camel_case(name: str) -> str:
@@ -293,8 +293,8 @@ class SharingClient(our_client.SharingClient):
     @_raising_as_before
     def table(self, name: str | Table | AssetName, format: TableFormat | str | None = None) -> DeltaSharingTable:  # noqa: A002
         """Return a table, given by value or as ``share.schema.table``. This sends no request."""
-        found = super().table(name, format)
-        return DeltaSharingTable(found.name, found.rest, found.options)
+        shared = super().table(name, format)
+        return DeltaSharingTable(shared.name, shared.rest, shared.options)
 
 
 # === Functions ===

@@ -47,8 +47,8 @@ def describe_table(
         for field in schema.fields
     ]
     for item in schema.all_left_out:
-        told = f"{item.type} (not supported, left out)"
-        columns.append({"column": ".".join(item.path), "type": told, "nullable": None, "comment": None})
+        type_shown = f"{item.type} (not supported, left out)"
+        columns.append({"column": ".".join(item.path), "type": type_shown, "nullable": None, "comment": None})
     return facts, columns
 
 

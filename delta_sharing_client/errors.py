@@ -136,12 +136,12 @@ def within_limits() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = limit_reached(error)
-        if told is None:
+        refusal = limit_reached(error)
+        if refusal is None:
             raise
     else:
         return
-    raise told
+    raise refusal
 
 
 @contextlib.contextmanager

@@ -89,32 +89,32 @@ def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[s
 
 
 def _reached(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    found = _find(causes, OutOfReach)
-    if not isinstance(found, OutOfReach):
+    cause = _find(causes, OutOfReach)
+    if not isinstance(cause, OutOfReach):
         return None
-    if found.reach is Reach.LOCAL:
+    if cause.reach is Reach.LOCAL:
         return f"{host} is not this machine, so that http would send the request to it in clear text", False
     return f"{host} leads to this machine, which only a server on this machine may name", False
 
 
 def _limits(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    found = next((cause for cause in causes if limit_reached(cause)), None)
-    if found is None:
+    reached = next((cause for cause in causes if limit_reached(cause)), None)
+    if reached is None:
         return None
     # Other requests may end meanwhile.
     return (
-        f"this process can open no connection ({_kind(found)}); raise the limit of open files (ulimit -n), or lower "
+        f"this process can open no connection ({_kind(reached)}); raise the limit of open files (ulimit -n), or lower "
         "'max_concurrent_requests'"
     ), True
 
 
 def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    found = _find(causes, socket.gaierror)
-    if found is None:
+    cause = _find(causes, socket.gaierror)
+    if cause is None:
         return None
     # With a proxy, the host in the request is not the one that was looked up.
     host = "of the proxy" if _is_of_proxy(causes) else host.partition(":")[0]
-    unknown = found.args[:1] == (socket.EAI_NONAME,)
+    unknown = cause.args[:1] == (socket.EAI_NONAME,)
     return f"the host {host} is not known here; check the endpoint, the network and the proxy", not unknown
 
 
@@ -126,14 +126,14 @@ _NO_TLS = re.compile(r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER_FAILURE|PA
 
 
 def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    found = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
-    if found is None:
+    cause = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
+    if cause is None:
         return None
-    text = str(found)
-    if isinstance(found, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or _BROKEN_TLS.search(text):
+    text = str(cause)
+    if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or _BROKEN_TLS.search(text):
         return f"the TLS connection to {host} was cut off", True
-    if isinstance(found, ssl.CertificateError) or "CERTIFICATE_VERIFY_FAILED" in text:
-        why = getattr(found, "verify_message", "") or "it does not match"
+    if isinstance(cause, ssl.CertificateError) or "CERTIFICATE_VERIFY_FAILED" in text:
+        why = getattr(cause, "verify_message", "") or "it does not match"
         return (
             f"the certificate of {host} is not accepted ({why}); check the clock of this machine, the host in the "
             "URL, and whether REQUESTS_CA_BUNDLE must name the certificates of your organization"
@@ -142,13 +142,13 @@ def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
         return (
             f"{host} does not speak TLS on this port; check the port, and whether the URL should begin with 'http:'"
         ), False
-    why = getattr(found, "reason", None)
+    why = getattr(cause, "reason", None)
     if _NO_PEM.search(text):
         return "a file of ca_bundle or client_certificate has no readable certificate or key", False
     if _CERTIFICATE_WANTED.search(text):
         return f"{host} does not accept this client's certificate; check client_certificate", False
     return (
-        f"{host} and this client share no TLS settings ({why if isinstance(why, str) else type(found).__name__})",
+        f"{host} and this client share no TLS settings ({why if isinstance(why, str) else type(cause).__name__})",
         False,
     )
 

@@ -64,12 +64,12 @@ class Fingerprints:
         """Return the number for each hash, 0 if it has none."""
         import numpy as np
 
-        wanted = np.array(names, np.int64)
-        found = np.zeros(len(wanted), np.int64)
+        searched = np.array(names, np.int64)
+        result = np.zeros(len(searched), np.int64)
         for keys, values in reversed(self._runs):
-            at = np.searchsorted(keys, wanted)
+            at = np.searchsorted(keys, searched)
             at[at == len(keys)] = 0
-            hit = keys[at] == wanted
+            hit = keys[at] == searched
             if hit.any():
-                found[hit] = values[at[hit]]
-        return found
+                result[hit] = values[at[hit]]
+        return result

@@ -43,10 +43,10 @@ def by_format(
 
     The format is that of the options, else the server's; ``prefers_iceberg`` decides for a table that has both.
     """
-    wanted = options.table_format
-    if wanted is TableFormat.ICEBERG:
+    table_format = options.table_format
+    if table_format is TableFormat.ICEBERG:
         return as_iceberg(_iceberg())
-    if wanted is TableFormat.DELTA or rest.profile.iceberg_endpoint is None:
+    if table_format is TableFormat.DELTA or rest.profile.iceberg_endpoint is None:
         return as_delta()
     formats = stated_formats(rest, table)
     has_iceberg = "iceberg" in formats or (prefers_iceberg and not formats and _is_in_catalog(rest, table))
@@ -65,23 +65,23 @@ def by_format(
 
 def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
     """Return the formats that the server states, requested once; empty if it states none."""
-    known: tuple[str, ...] | None = rest.known.get(("formats", table))
-    if known is None:
+    stated: tuple[str, ...] | None = rest.known.get(("formats", table))
+    if stated is None:
         try:
-            known = rest.stated_table(table).formats
+            stated = rest.stated_table(table).formats
         except RequestError as error:
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
-            known = ()
-        rest.known["formats", table] = known
-    return known
+            stated = ()
+        rest.known["formats", table] = stated
+    return stated
 
 
 def schemas_of_share(rest: RestClient, share: str) -> list[Schema]:
     """Return the schemas of a share, with those that only the Iceberg catalog lists at the end."""
     listed = rest.list_schemas(share)
-    known = {schema.name.lower() for schema in listed}
-    return [*listed, *(Schema(name, share) for name in _namespaces(rest, share) if name.lower() not in known)]
+    names = {schema.name.lower() for schema in listed}
+    return [*listed, *(Schema(name, share) for name in _namespaces(rest, share) if name.lower() not in names)]
 
 
 def tables_of_schema(rest: RestClient, share: str, schema: str) -> list[Table]:
@@ -90,10 +90,10 @@ def tables_of_schema(rest: RestClient, share: str, schema: str) -> list[Table]:
         listed = rest.list_tables(share, schema)
     except NotFoundError:
         # A schema may have only Iceberg tables.
-        found = _only_in_catalog(rest, share, [], [schema])
-        if not found:
+        tables = _only_in_catalog(rest, share, [], [schema])
+        if not tables:
             raise
-        return found
+        return tables
     return [*listed, *_only_in_catalog(rest, share, listed, [schema])]
 
 
@@ -153,18 +153,18 @@ def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas:
     from delta_sharing_client.iceberg.catalog import Catalog
 
     catalog = Catalog(rest)
-    known = {table.full_name for table in listed}
-    found: list[Table] = []
+    names = {table.full_name for table in listed}
+    tables: list[Table] = []
     try:
         for schema in catalog.namespaces(share) if schemas is None else schemas:
             for name in catalog.tables(share, schema):
                 table = Table(name, share, schema, formats=("iceberg",))
-                if table.full_name not in known:
-                    found.append(table)
+                if table.full_name not in names:
+                    tables.append(table)
     except NotFoundError:
         # The share has no Iceberg tables.
-        return found
-    return found
+        return tables
+    return tables
 
 
 def _is_in_catalog(rest: RestClient, table: AssetName) -> bool:

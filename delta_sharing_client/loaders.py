@@ -67,12 +67,12 @@ class Lazy(Choices, total=False):
 
 def _with_keywords(kind: type) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
     """Show ``**kind`` of a loader as single keywords with the defaults of ``SharedTable.scan``, also in ``help()``."""
-    known = inspect.signature(SharedTable.scan).parameters
+    parameters = inspect.signature(SharedTable.scan).parameters
 
     def shown(loader: Callable[P, ResultT]) -> Callable[P, ResultT]:
         signature = inspect.signature(loader)
         *own, _ = signature.parameters.values()
-        more = [known[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in inspect.get_annotations(kind)]
+        more = [parameters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in inspect.get_annotations(kind)]
         return _with_signature(signature.replace(parameters=[*own, *more]), loader, loader)
 
     return shown
@@ -116,8 +116,8 @@ def _scan(
     use_delta_format: bool | None = None,
     **choices: Unpack[Lineage],
 ) -> Scan:
-    wanted = response_format(use_delta_format)
-    scan = _table(url).scan(limit=limit, version=version, timestamp=timestamp, response_format=wanted, **choices)
+    chosen_format = response_format(use_delta_format)
+    scan = _table(url).scan(limit=limit, version=version, timestamp=timestamp, response_format=chosen_format, **choices)
     return scan if jsonPredicateHints is None else scan.where(from_json_hints(jsonPredicateHints))
 
 

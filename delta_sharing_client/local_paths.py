@@ -16,7 +16,7 @@ def expanded(path: LocalPath) -> str:
     A shell does not replace it in quotes or after ``=``, and Python never does. A name without a home directory is
     returned unchanged. Raises ``UsageError`` if ``path`` is neither text nor ``os.PathLike`` of text.
     """
-    given: Any = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(given, str):
+    text: Any = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
         raise UsageError(f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}.")
-    return os.path.expanduser(given)
+    return os.path.expanduser(text)

@@ -92,9 +92,9 @@ def unfetchable(url: str, allowed: Allowed) -> str | None:
     """
     if not _is_sendable(url):
         return "a space, a backslash or a control character in it"
-    found = _ORIGIN.match(url)
-    if found is not None:
-        return _judged(found[0].lower(), allowed)
+    origin = _ORIGIN.match(url)
+    if origin is not None:
+        return _judged(origin[0].lower(), allowed)
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
@@ -156,26 +156,26 @@ def is_loopback(host: str) -> bool:
 def leads_here(host: str) -> bool:
     """Return whether all addresses of ``host`` are this machine's. Asks the resolver if the text is not an address."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    return all(is_here(str(address[0])) for *_, address in found)
+    return all(is_here(str(address[0])) for *_, address in addresses)
 
 
 def is_here(address: str) -> bool:
     """Whether the IP ``address`` is this machine: loopback, also as IPv6, or the unspecified address, which connects
     to loopback."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         try:
             # The other notations that resolvers accept: 127.1, 0x7f000001, 2130706433, 0177.0.0.1.
-            found = ipaddress.IPv4Address(socket.inet_aton(address))
+            ip = ipaddress.IPv4Address(socket.inet_aton(address))
         except (OSError, ValueError):
             return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    found = mapped or found
-    return found.is_loopback or found.is_unspecified
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    ip = mapped or ip
+    return ip.is_loopback or ip.is_unspecified
 
 
 # === Proxies and certificates ===
@@ -199,8 +199,8 @@ class Network:
     def of(cls, options: ReadOptions) -> Network:
         """Return the settings of ``options`` or the environment; ``UsageError`` if a file does not exist."""
         environment = os.environ.get
-        given = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
-        trusted = expanded(given or certifi.where())
+        bundle = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
+        trusted = expanded(bundle or certifi.where())
         certificate = _files(options.client_certificate or environment(_CERTIFICATE_VARIABLE) or ())
         changed = []
         for path in (trusted, *certificate):
@@ -232,17 +232,17 @@ class Network:
         connecting."""
         import urllib3.util.ssl_
 
-        found = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
-        found.set_alpn_protocols(["http/1.1"])
+        context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+        context.set_alpn_protocols(["http/1.1"])
         if os.path.isdir(self.trusted):
-            found.load_verify_locations(capath=self.trusted)
+            context.load_verify_locations(capath=self.trusted)
         else:
-            found.load_verify_locations(self.trusted)
+            context.load_verify_locations(self.trusted)
         if self.certificate:
             certificate, *key = self.certificate
             # Without a password OpenSSL would prompt for one in the terminal.
-            found.load_cert_chain(certificate, key[0] if key else None, password="")
-        return found
+            context.load_cert_chain(certificate, key[0] if key else None, password="")
+        return context
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:

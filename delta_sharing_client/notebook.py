@@ -57,8 +57,8 @@ def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:
     """Return an HTML table of names and values, without those that are ``None`` or empty."""
-    told = {name: value for name, value in facts.items() if value is not None and value not in ("", (), [], {})}
-    rows = "".join(f"<tr><th {_CELL}>{_text(name)}</th>{_cells([value])}</tr>" for name, value in told.items())
+    shown = {name: value for name, value in facts.items() if value is not None and value not in ("", (), [], {})}
+    rows = "".join(f"<tr><th {_CELL}>{_text(name)}</th>{_cells([value])}</tr>" for name, value in shown.items())
     return f"{_title(title)}<table><tbody>{rows}</tbody></table>"
 
 

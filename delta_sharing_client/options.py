@@ -189,53 +189,53 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name, least in _WHOLE_NUMBERS.items():
-            given = getattr(self, name)
-            if not isinstance(given, Integral) or given < least:
-                raise UsageError(f"'{name}' must be an integer of {least} or more, found {given!r}.")
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise UsageError(f"'{name}' must be an integer of {least} or more, found {value!r}.")
         for name, bound in _SECONDS_AND_SPEEDS.items():
-            given = getattr(self, name)
-            if given is None and name == "total_timeout":
+            value = getattr(self, name)
+            if value is None and name == "total_timeout":
                 continue
-            if not isinstance(given, Real) or math.isnan(given) or given < 0 or (given == 0 and bound):
-                raise UsageError(f"'{name}' must be a number {bound or 'of 0 or more'}, found {given!r}.")
+            if not isinstance(value, Real) or math.isnan(value) or value < 0 or (value == 0 and bound):
+                raise UsageError(f"'{name}' must be a number {bound or 'of 0 or more'}, found {value!r}.")
         # Hashable and frozen, like the rest; the content is checked when it is sent.
         for name in ("headers", "storage_options"):
-            given = getattr(self, name)
-            pairs = tuple(given.items() if isinstance(given, Mapping) else given)
+            value = getattr(self, name)
+            pairs = tuple(value.items() if isinstance(value, Mapping) else value)
             if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-                raise UsageError(f"'{name}' must be a mapping of names to values, found {type(given).__name__}.")
+                raise UsageError(f"'{name}' must be a mapping of names to values, found {type(value).__name__}.")
             object.__setattr__(self, name, pairs)
         self._expand_paths()
         for name, kind in _CHOICES.items():
-            given = getattr(self, name)
-            if isinstance(given, str):
-                known = [one.value for one in kind]
-                if given.lower() not in known:
-                    raise UsageError(f"'{name}' must be one of {', '.join(map(repr, known))}, found {given!r}.")
-                object.__setattr__(self, name, kind(given.lower()))
+            value = getattr(self, name)
+            if isinstance(value, str):
+                choices = [one.value for one in kind]
+                if value.lower() not in choices:
+                    raise UsageError(f"'{name}' must be one of {', '.join(map(repr, choices))}, found {value!r}.")
+                object.__setattr__(self, name, kind(value.lower()))
 
     def _expand_paths(self) -> None:
         for name in ("cache_directory", "ca_bundle", "client_certificate"):
-            given = getattr(self, name)
-            if isinstance(given, (tuple, list)) and name == "client_certificate":
-                if len(given) != 2:
-                    raise UsageError(f"'{name}' must be one file, or a certificate and its key, found {len(given)}.")
-                object.__setattr__(self, name, tuple(map(expanded, given)))
-            elif given is not None:
-                object.__setattr__(self, name, expanded(given))
+            value = getattr(self, name)
+            if isinstance(value, (tuple, list)) and name == "client_certificate":
+                if len(value) != 2:
+                    raise UsageError(f"'{name}' must be one file, or a certificate and its key, found {len(value)}.")
+                object.__setattr__(self, name, tuple(map(expanded, value)))
+            elif value is not None:
+                object.__setattr__(self, name, expanded(value))
 
 
 _MAY_BE_SECRET = ("headers", "storage_options", "proxy")
 
 
-def _texts(given: object) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """Return the texts in nested tuples, and the structure of the nesting."""
-    if isinstance(given, tuple):
-        yield f"({len(given)}"
-        for item in given:
+    if isinstance(value, tuple):
+        yield f"({len(value)}"
+        for item in value:
             yield from _texts(item)
     else:
-        yield str(given)
+        yield str(value)
 
 
 _CHOICES: dict[str, type[enum.Enum]] = {

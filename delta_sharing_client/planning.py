@@ -110,8 +110,8 @@ def plan_table(
         return _noted(*_by_access_mode(rest, table, options, by_url, lambda: _from_log(rest, table, request, options)))
 
     def as_iceberg(iceberg: ModuleType) -> ScanPlan:
-        found: ScanPlan = iceberg.stream_table(rest, table, request, options).whole()
-        return found
+        plan: ScanPlan = iceberg.stream_table(rest, table, request, options).whole()
+        return plan
 
     return by_format(rest, table, options, as_delta, as_iceberg, prefers_iceberg=_is_of_reference(request))
 
@@ -185,10 +185,10 @@ def _delta_schema(
         # Older servers refuse the metadata of an old version, or return the current one, and only the delta format has
         # row tracking. So the first lines of a query are used, as in a read.
         request = dataclasses.replace(request, limit=1)
-    found = stream_table(rest, table, request, options)
-    if isinstance(found, ScanStream):
-        found.close()
-    return found.output_schema
+    plan = stream_table(rest, table, request, options)
+    if isinstance(plan, ScanStream):
+        plan.close()
+    return plan.output_schema
 
 
 def _stream_by_url(
@@ -355,21 +355,21 @@ class _Feed:
             return plan_changes(state, actions, request, self.options)
 
     def _in_windows(self, beginning: Sequence[TableAction]) -> ScanStream | None:
-        found = windows.feed_windows(self.rest, self.table, self.query, self.response, beginning)
-        if found is None:
+        feed = windows.feed_windows(self.rest, self.table, self.query, self.response, beginning)
+        if feed is None:
             return None
         try:
-            self.check(found.end)
-            state = dataclasses.replace(_state(self.rest, self.table, found.end, found.urls), version=found.last)
-            stream = stream_changes(state, self._parts(found), self.request, self.options)
+            self.check(feed.end)
+            state = dataclasses.replace(_state(self.rest, self.table, feed.end, feed.urls), version=feed.last)
+            stream = stream_changes(state, self._parts(feed), self.request, self.options)
         except DeltaSharingError:
             # A change within the range may be why the request does not fit its end, so report the change.
             return None
         files = _named(self.rest, self.table, stream.files)
-        return dataclasses.replace(stream, files=files, break_off=found.break_off)
+        return dataclasses.replace(stream, files=files, break_off=feed.break_off)
 
-    def _parts(self, found: windows.FeedWindows) -> Generator[FeedPart, None, None]:
-        for window in found.windows():
+    def _parts(self, feed: windows.FeedWindows) -> Generator[FeedPart, None, None]:
+        for window in feed.windows():
             self.check(window.head)
             yield FeedPart(window.first, window.head.metadata, window.actions)
 
@@ -384,12 +384,12 @@ def read_commits(
     if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _offers_directory_only(rest, table)):
         return None
     try:
-        found: list[CommitFacts] = _storage().read_commits(rest, table, *versions, options)
+        commits: list[CommitFacts] = _storage().read_commits(rest, table, *versions, options)
     except (RequestError, AuthError, UnsupportedFeatureError, UsageError) as error:
         if mode is AccessMode.AUTO or _is_nobody(error):
             raise
         return None
-    return found
+    return commits
 
 
 def _by_access_mode(
@@ -410,7 +410,7 @@ def _by_access_mode(
                 raise
             failure = error
         try:
-            found = by_url()
+            plan = by_url()
         except DeltaSharingError as error:
             # If the table is not found, the error of a read by URL is clearer.
             is_no_table = isinstance(error, UnsupportedFeatureError) and str(error.feature).startswith("accessModes")
@@ -418,7 +418,7 @@ def _by_access_mode(
                 _modes_of_refused(rest, table)
             raise (error if is_no_table else failure) from None
         _log.warning("Table %s is read by URL, because its directory cannot be read: %s", table, failure)
-        return found, f"by URL, because the table's directory cannot be read: {failure}"
+        return plan, f"by URL, because the table's directory cannot be read: {failure}"
     try:
         return by_url(), None
     except DeltaSharingError as error:
@@ -546,13 +546,13 @@ def _checked_files(
 ) -> Generator[list[SharedFile], None, None]:
     """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
     listed = yield from live_files(response, table, most)
-    told = response.head.num_files, response.head.table_size
-    found = listed.files, listed.bytes
-    if all(one is None or other is None or one == other for one, other in zip(told, found, strict=True)):
+    stated = response.head.num_files, response.head.table_size
+    counted = listed.files, listed.bytes
+    if all(one is None or other is None or one == other for one, other in zip(stated, counted, strict=True)):
         return
     message = (
-        f"The server says that '{table}' has {_counts(*told)} at version {response.head.version}, but it listed "
-        f"{_counts(*found)}. Rows are missing, or the provider shares a part of the table: ask."
+        f"The server says that '{table}' has {_counts(*stated)} at version {response.head.version}, but it listed "
+        f"{_counts(*counted)}. Rows are missing, or the provider shares a part of the table: ask."
     )
     if options.require_whole_table:
         raise ProtocolError(

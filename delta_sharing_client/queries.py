@@ -86,8 +86,8 @@ def _tables_of(query: str) -> list[AssetName] | None:
     try:
         statements = sqlglot.parse(query, dialect="duckdb") if first and first[1].upper() in _QUERIES else []
     except sqlglot.errors.SqlglotError as error:
-        told = _UNDERLINED.sub("'", str(error))
-        raise UsageError(f"The SQL cannot be read. {' '.join(told.split())}") from None
+        message = _UNDERLINED.sub("'", str(error))
+        raise UsageError(f"The SQL cannot be read. {' '.join(message.split())}") from None
     if len(statements) != 1 or statements[0] is None:
         raise UsageError(
             "The SQL must be one query, such as SELECT ... FROM share.schema.table, DESCRIBE or SUMMARIZE of a table "

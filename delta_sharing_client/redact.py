@@ -122,7 +122,7 @@ def printable(text: str) -> str:
     Everything from outside is escaped before a person sees it: names, values, messages of a server. Line breaks are
     escaped as well. JSON text stays valid JSON.
     """
-    return _UNPRINTABLE.sub(lambda found: _escaped(found.group()), text)
+    return _UNPRINTABLE.sub(lambda match: _escaped(match.group()), text)
 
 
 def _escaped(character: str) -> str:

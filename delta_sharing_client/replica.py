@@ -235,10 +235,10 @@ class _Fetch:
         self._root = root
         self._context = context
         self._report = report
-        known: list[AddFile | RemoveFile] = [] if before is None else [*before.tombstones, *before.files]
-        vectors = (item.deletion_vector for item in known)
+        files: list[AddFile | RemoveFile] = [] if before is None else [*before.tombstones, *before.files]
+        vectors = (item.deletion_vector for item in files)
         self._vectors = {vector.path_or_inline_dv: vector for vector in vectors if vector is not None}
-        self._digests = {item.path: item.tags[CHECKSUM] for item in known if item.tags and CHECKSUM in item.tags}
+        self._digests = {item.path: item.tags[CHECKSUM] for item in files if item.tags and CHECKSUM in item.tags}
         self._repair = repair
 
     def run(self, files: Sequence[SharedFile], tasks: Sequence[FileTask]) -> list[AddFile]:
@@ -290,7 +290,7 @@ class _Fetch:
     def _fetch_vectors(
         self, files: Sequence[SharedFile], tasks: Sequence[FileTask], copies: Copies
     ) -> list[DeletionVectorDescriptor | None]:
-        found: list[DeletionVectorDescriptor | None] = []
+        descriptors: list[DeletionVectorDescriptor | None] = []
         missing: list[tuple[int, FileTask, uuid.UUID]] = []
         for place, (item, task) in enumerate(zip(files, tasks, strict=True)):
             descriptor = None if task.without is None else task.without.descriptor
@@ -299,7 +299,7 @@ class _Fetch:
                 descriptor = self._vectors.get(_VECTORS + z85_encode(name.bytes))
                 if descriptor is None or not self._has_vector(descriptor):
                     missing.append((place, task, name))
-            found.append(descriptor)
+            descriptors.append(descriptor)
         vectors = copies.vectors([task for _, task, _ in missing])
         for (place, _, name), vector in zip(missing, vectors, strict=True):
             content, (descriptor,) = encode_file([vector], name, prefix=_VECTORS)
@@ -307,8 +307,8 @@ class _Fetch:
             temporary = _temporary(path)
             temporary.write_bytes(content)
             durable.rename(temporary, path)
-            found[place] = descriptor
-        return found
+            descriptors[place] = descriptor
+        return descriptors
 
 
 def _commit(root: Path, before: Snapshot | None, shared: Snapshot, files: list[AddFile]) -> Snapshot:

@@ -69,19 +69,19 @@ class Asset:
     @property
     def id(self) -> str | None:
         """An id that does not change, if the server has one."""
-        given: str | None = self.item.id
-        return given
+        asset_id: str | None = self.item.id
+        return asset_id
 
     @property
     def share_id(self) -> str | None:
         """An id of the share that does not change, if the server has one."""
-        given: str | None = getattr(self.item, "share_id", None)
-        return given
+        own_id: str | None = getattr(self.item, "share_id", None)
+        return own_id
 
     def facts(self) -> Mapping[str, object]:
         """Return the server's description of the asset, by attribute name, without secrets."""
-        told = msgspec.structs.asdict(self.item)
-        return {name: scrub(value) if isinstance(value, str) else value for name, value in told.items()}
+        fields = msgspec.structs.asdict(self.item)
+        return {name: scrub(value) if isinstance(value, str) else value for name, value in fields.items()}
 
     def __repr__(self) -> str:
         return printable(f"{type(self).__name__}({self.full_name})")

@@ -62,19 +62,19 @@ def download(
         state = State(target)
         source = _source(directory)
         if dry_run:
-            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state, source)) as wanted:
-                return _done(target, files, wanted, _removed(files, state, mirror=mirror), dry_run=True)
+            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state, source)) as missing:
+                return _done(target, files, missing, _removed(files, state, mirror=mirror), dry_run=True)
         _check_writable(target)
-        with state.writing(), contextlib.closing(_wanted(directory, files, state, source)) as wanted:
+        with state.writing(), contextlib.closing(_wanted(directory, files, state, source)) as missing:
             removed = _removed(files, state, mirror=mirror)
-            _check_space(target, wanted.bytes, str(directory.ref))
+            _check_space(target, missing.bytes, str(directory.ref))
             report = ScanReport()
             with progress_bar(f"downloading {directory.ref}", directory.options.progress, report):
-                Transfers(directory, state, source, wanted, report).run()
+                Transfers(directory, state, source, missing, report).run()
             for gone in removed:
                 (target / gone).unlink(missing_ok=True)
                 state.add(gone, None)
-            return _done(target, files, wanted, removed)
+            return _done(target, files, missing, removed)
 
 
 def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> FileList:
@@ -94,13 +94,13 @@ def _listed(directory: Directory, target: Path, path: str, pattern: str | None) 
     return files
 
 
-def _done(target: Path, files: FileList, wanted: FileList, removed: list[str], *, dry_run: bool = False) -> Download:
+def _done(target: Path, files: FileList, missing: FileList, removed: list[str], *, dry_run: bool = False) -> Download:
     return Download(
         directory=target,
-        downloaded=tuple(file.path for file in wanted),
-        unchanged=files.count - wanted.count,
+        downloaded=tuple(file.path for file in missing),
+        unchanged=files.count - missing.count,
         removed=tuple(removed),
-        bytes=wanted.bytes,
+        bytes=missing.bytes,
         dry_run=dry_run,
     )
 
@@ -114,15 +114,15 @@ def _source(directory: Directory) -> str:
 
 def _wanted(directory: Directory, files: FileList, state: State, source: str) -> FileList:
     """Return the files that are missing from the local directory, or differ from the store."""
-    wanted = FileList()
+    missing = FileList()
     try:
         for file in files:
             if not _is_here(directory, file, state, source):
-                wanted.add(file)
+                missing.add(file)
     except BaseException:
-        wanted.close()
+        missing.close()
         raise
-    return wanted
+    return missing
 
 
 def _is_here(directory: Directory, file: StoredFile, state: State, source: str) -> bool:

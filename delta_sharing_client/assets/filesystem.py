@@ -45,11 +45,11 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:
         """List a directory, or the file itself, as fsspec does."""
         path = self._checked(path)
-        found = [entry for page in self._pages(path, recursive=False) for entry in _entries(page)]
-        if not found:
-            found = [self.info(path)] if path else []
-            found = [] if path and found[0]["type"] == "directory" else found
-        return found if detail else [entry["name"] for entry in found]
+        entries = [entry for page in self._pages(path, recursive=False) for entry in _entries(page)]
+        if not entries:
+            entries = [self.info(path)] if path else []
+            entries = [] if path and entries[0]["type"] == "directory" else entries
+        return entries if detail else [entry["name"] for entry in entries]
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
         """Return the facts of a file or directory; the ``etag`` identifies the content of a file."""
@@ -71,14 +71,14 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         if maxdepth is not None:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
         files = [file for page in self._pages(path, recursive=True) for file in page.files]
-        found = {file.path: _file(file) for file in files}
+        entries = {file.path: _file(file) for file in files}
         if not files and path:
             with contextlib.suppress(NotFoundError):
-                found = {path: _file(self._directory.stat(path))}
+                entries = {path: _file(self._directory.stat(path))}
         if withdirs:
-            found.update({folder: _folder(folder) for folder in _folders(found, path)})
-        names = sorted(found)
-        return {name: found[name] for name in names} if detail else names
+            entries.update({folder: _folder(folder) for folder in _folders(entries, path)})
+        names = sorted(entries)
+        return {name: entries[name] for name in names} if detail else names
 
     def exists(self, path: str, **_: object) -> bool:
         """Return whether there is a file or directory; errors other than its absence are raised."""
@@ -161,10 +161,10 @@ def _folder(path: str) -> dict[str, Any]:
 
 
 def _folders(paths: Iterable[str], below: str) -> set[str]:
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in paths:
         parent = path.rpartition("/")[0]
-        while len(parent) > len(below) and parent not in found:
-            found.add(parent)
+        while len(parent) > len(below) and parent not in folders:
+            folders.add(parent)
             parent = parent.rpartition("/")[0]
-    return found
+    return folders

@@ -189,9 +189,9 @@ def _problem(path: str, disk: Disk) -> str | None:
 def _windows_problem(name: str) -> str | None:
     if re.match(r"[A-Za-z]:", name):
         return f"'{name}' begins with the letter of a drive"
-    found = _WINDOWS_CHARACTERS.search(name)
-    if found is not None:
-        return f"Windows allows no {found[0]!r} in the name '{name}'"
+    match = _WINDOWS_CHARACTERS.search(name)
+    if match is not None:
+        return f"Windows allows no {match[0]!r} in the name '{name}'"
     if _WINDOWS_DEVICES.fullmatch(name.rstrip(" .")):
         return f"the name '{name}' means a device on Windows"
     if name != name.rstrip(" ."):

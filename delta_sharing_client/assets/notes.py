@@ -51,24 +51,24 @@ class Notes:
         at = bisect.bisect_left(self._keys, key)
         if self._file is None or at == len(self._keys) or self._keys[at] != key:
             return None
-        found = self._at(self._places[at])
+        note = self._at(self._places[at])
         # Another path may have the same hash; then its file counts as having no note.
-        return found[1] if found is not None and found[0] == path else None
+        return note[1] if note is not None and note[0] == path else None
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the paths that have a note."""
         for place in self._places:
-            found = self._at(place)
-            if found is not None and found[1] is not None:
-                yield found[0]
+            note = self._at(place)
+            if note is not None and note[1] is not None:
+                yield note[0]
 
     def write_tidy(self, path: Path) -> None:
         """Write one line for each noted file to ``path``."""
         with path.open("wb") as out:
             for place in self._places:
-                found = self._at(place)
-                if found is not None and found[1] is not None:
-                    out.write(line_of(*found))
+                note = self._at(place)
+                if note is not None and note[1] is not None:
+                    out.write(line_of(*note))
 
     def close(self) -> None:
         """Close the file."""
@@ -85,11 +85,11 @@ class Notes:
 
         keys, places, place = array("q"), array("q"), 0
         for line in lines:
-            found = _read(line)
-            if found is not None:
-                keys.append(hash(found[0]))
+            note = _read(line)
+            if note is not None:
+                keys.append(hash(note[0]))
                 places.append(place)
-            self.is_tidy = self.is_tidy and found is not None and found[1] is not None and line.endswith(b"\n")
+            self.is_tidy = self.is_tidy and note is not None and note[1] is not None and line.endswith(b"\n")
             place += len(line)
         if not keys:
             return

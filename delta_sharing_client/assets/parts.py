@@ -137,7 +137,7 @@ class LargeFile:
             lines = self._notes.read_bytes().split(b"\n")[:-1]
         except OSError:
             return set()
-        ranges = sorted((int(found[1]), int(found[2])) for found in map(_NOTE.fullmatch, lines) if found)
+        ranges = sorted((int(match[1]), int(match[2])) for match in map(_NOTE.fullmatch, lines) if match)
         done, missing = set(), 0
         # ``missing`` is the first missing byte of the parts up to and including this one.
         for start in self._starts():

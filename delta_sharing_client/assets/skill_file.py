@@ -59,10 +59,10 @@ def front_matter(text: str) -> Mapping[str, Any] | None:
         return None
     yaml = optional.load("yaml", "storage")
     try:
-        found = yaml.safe_load(match[1])
+        fields = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return fields if isinstance(fields, dict) else None
 
 
 def _text(value: Any) -> str | None:

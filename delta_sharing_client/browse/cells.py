@@ -20,8 +20,8 @@ def cells_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, most: int 
 
     Long texts are cut; ``cut`` counts them.
     """
-    found, is_more = first_rows(batches, most)
-    rows = [list(map(_text, row)) for row in found]
+    values, is_more = first_rows(batches, most)
+    rows = [list(map(_text, row)) for row in values]
     longest = max(50, min(_MOST_CHARACTERS, _MOST_IN_ALL // max(1, len(rows) * len(schema))))
     cut = 0
     for row in rows:

@@ -58,10 +58,10 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
 
     def listed() -> tuple[list[str], list[dict[str, object]], bool]:
         folders: list[str] = []
-        found: list[dict[str, object]] = []
+        files: list[dict[str, object]] = []
         for page in directory.place.pages(path, recursive=False):
             folders += page.folders
-            found += [
+            files += [
                 {
                     "path": one.path,
                     "size": one.size,
@@ -69,11 +69,11 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
                 }
                 for one in page.files
             ]
-        is_cut = len(folders) + len(found) > _MOST_ENTRIES
-        return folders[:_MOST_ENTRIES], found[:_MOST_ENTRIES], is_cut
+        is_cut = len(folders) + len(files) > _MOST_ENTRIES
+        return folders[:_MOST_ENTRIES], files[:_MOST_ENTRIES], is_cut
 
-    folders, found, is_cut = directory.asked(listed, path)
-    return {"folders": folders, "files": found, "isCut": is_cut}
+    folders, files, is_cut = directory.asked(listed, path)
+    return {"folders": folders, "files": files, "isCut": is_cut}
 
 
 def look(session: Session, asked: Asked) -> dict[str, object]:
@@ -142,18 +142,18 @@ def _rows(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
     first_line = text.partition("\n")[0]
     separator = max(separators, key=first_line.count)
     try:
-        found = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), MOST_ROWS + 2))
+        lines = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=separator), MOST_ROWS + 2))
     except csv.Error:
         return None
-    if not found:
+    if not lines:
         return None
-    names, rows = found[0][:MOST_COLUMNS], found[1 : MOST_ROWS + 1]
+    names, rows = lines[0][:MOST_COLUMNS], lines[1 : MOST_ROWS + 1]
     return {
         "as": "rows",
         "columns": [{"name": name, "type": "text", "isNumber": False} for name in names],
         "rows": [[*row, *[None] * (len(names) - len(row))][: len(names)] for row in rows],
-        "isMore": len(found) > MOST_ROWS + 1 or is_cut,
-        "columnsInAll": max(map(len, found)),
+        "isMore": len(lines) > MOST_ROWS + 1 or is_cut,
+        "columnsInAll": max(map(len, lines)),
         "cut": 0,
     }
 
@@ -186,20 +186,20 @@ def _parquet(stream: io.BufferedReader) -> dict[str, object]:
         file = pq.ParquetFile(stream)
         metadata = file.metadata
         schema = file.schema_arrow
-        told: dict[str, object] = {"as": "rows", "rowsInAll": metadata.num_rows, "columnsInAll": len(schema)}
+        facts: dict[str, object] = {"as": "rows", "rowsInAll": metadata.num_rows, "columnsInAll": len(schema)}
         unpacked = metadata.row_group(0).total_byte_size if metadata.num_row_groups else 0
         if unpacked > _MOST_UNPACKED:
             empty = pa.RecordBatch.from_pylist([], schema)
             note = (
                 f"Its first rows unpack to {unpacked / 1e6:,.0f} MB, which is too much for a look. Download the file."
             )
-            return {**told, **cells_of([empty], schema), "notes": [note]}
+            return {**facts, **cells_of([empty], schema), "notes": [note]}
         names = schema.names[:MOST_COLUMNS]
         groups = [0] if metadata.num_row_groups else []
         batches = file.iter_batches(MOST_ROWS + 1, row_groups=groups, columns=names, use_threads=False)
         batch = next(batches, None)
-        found = pa.schema([schema.field(name) for name in names]) if batch is None else batch.schema
-        return {**told, **cells_of([] if batch is None else [batch], found)}
+        shown_schema = pa.schema([schema.field(name) for name in names]) if batch is None else batch.schema
+        return {**facts, **cells_of([] if batch is None else [batch], shown_schema)}
     except ARROW_ERRORS:
         raise UsageError(
             "The file begins as a Parquet file does, and cannot be read as one: it is damaged or encrypted. Ask the "

@@ -109,8 +109,8 @@ class Guard:
 
     async def _exchange(self, scope: Scope, send: Send) -> None:
         """Give the cookie and the key for the token, and lead to the address without it."""
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        if len(given) != 1 or not _is_equal(given[0], self._token):
+        tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        if len(tokens) != 1 or not _is_equal(tokens[0], self._token):
             await _respond(send, 403, _WRONG_TOKEN)
             return
         self._on_open()
@@ -127,7 +127,7 @@ class _Headers:
 
     def all(self, name: str) -> list[str]:
         """Return all values of a header."""
-        return [value for found, value in self._pairs if found == name]
+        return [value for header, value in self._pairs if header == name]
 
     def only(self, name: str) -> str | None:
         """Return the value of a header that occurs once."""
@@ -139,8 +139,8 @@ def _derived(token: str, purpose: str) -> str:
     return hashlib.sha256(f"{purpose}:{token}".encode()).hexdigest()
 
 
-def _is_equal(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
+def _is_equal(received: str, expected: str) -> bool:
+    return hmac.compare_digest(received.encode("utf-8", "surrogateescape"), expected.encode())
 
 
 def _with_headers(send: Send, policy: str) -> Send:
@@ -158,7 +158,7 @@ def _with_headers(send: Send, policy: str) -> Send:
 
 async def _respond(send: Send, status: int, text: str, headers: MutableMapping[str, str] | None = None) -> None:
     body = f"{text}\n".encode() if text else b""
-    told = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body)), **(headers or {})}
-    pairs = [(name.encode(), value.encode()) for name, value in told.items()]
+    all_headers = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body)), **(headers or {})}
+    pairs = [(name.encode(), value.encode()) for name, value in all_headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})

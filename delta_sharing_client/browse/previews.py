@@ -44,13 +44,13 @@ def preview(session: Session, asked: Asked) -> dict[str, object]:
     report = ScanReport(notes=plan.notes)
     try:
         with Batches(plan, report, eager=False) as batches:
-            found = cells_of(batches, plan.output_schema)
+            cells = cells_of(batches, plan.output_schema)
     except UsageError as error:
         if plan.context.predicate is None:
             raise
         # For example a division by zero.
         raise Mistake(error, "filter", None) from None
-    return {**found, "read": report.bytes}
+    return {**cells, "read": report.bytes}
 
 
 def _cost(plan: ScanPlan) -> dict[str, object]:

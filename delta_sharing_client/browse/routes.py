@@ -73,11 +73,11 @@ def make_app(session: Session) -> Starlette:
 
 async def _page(request: Request) -> Response:
     name = request.path_params.get("name", _PAGE)
-    known = {path.name: path for path in _STATIC.iterdir()}
-    if name not in known:
+    files = {path.name: path for path in _STATIC.iterdir()}
+    if name not in files:
         return PlainTextResponse("There is no such page.", 404)
-    media_type = _MEDIA_TYPES[known[name].suffix]
-    return Response(known[name].read_bytes(), media_type=media_type)
+    media_type = _MEDIA_TYPES[files[name].suffix]
+    return Response(files[name].read_bytes(), media_type=media_type)
 
 
 # === Questions ===
@@ -109,8 +109,8 @@ async def _asked(session: Session, request: Request) -> Response:
         raise
     except Exception as error:
         # Its text may contain secrets that nobody has masked.
-        told = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client: report it."
-        return _json({"error": told}, 500)
+        message = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client: report it."
+        return _json({"error": message}, 500)
     finally:
         leaving.cancel()
 
@@ -131,12 +131,12 @@ async def _body(request: Request) -> bytes:
 
 def _object(body: bytes) -> Mapping[str, object]:
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise UsageError("Expected a question as a JSON object.")
-    return found
+    return value
 
 
 def _json(content: Mapping[str, object], status: int = 200) -> Response:

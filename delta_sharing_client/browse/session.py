@@ -53,10 +53,10 @@ class Session:
     @property
     def profile_text(self) -> str:
         """The profile as the user gave it, for code to copy: "" for that of the environment; never its content."""
-        given = self.profile
-        if given is None:
+        profile = self.profile
+        if profile is None:
             return ""
-        text = str(given) if isinstance(given, (str, Path)) else ""
+        text = str(profile) if isinstance(profile, (str, Path)) else ""
         if not text or "{" in text or "\n" in text:
             return "profile.share"
         return safe_url(text) if "://" in text else text

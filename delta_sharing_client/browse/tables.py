@@ -49,8 +49,8 @@ def history(session: Session, asked: Asked) -> dict[str, object]:
     table = asked.table(session.client)
     if table.metadata().table_format is not TableFormat.DELTA:
         # The versions are ids of snapshots, which have no order.
-        found = table.history()
-        return {"versions": [_told(describe_version(one)) for one in found[-_MOST_VERSIONS:]], "from": None}
+        versions = table.history()
+        return {"versions": [_told(describe_version(one)) for one in versions[-_MOST_VERSIONS:]], "from": None}
     last = table.version()
     first = asked.number("from")
     if first is None:
@@ -59,13 +59,13 @@ def history(session: Session, asked: Asked) -> dict[str, object]:
     if not asked.flag("agreed") and (needed := _cost_of_counting(table, first)) > ASKED_FROM:
         return {"bytes": needed, "asks": True, "from": first}
     try:
-        found = table.history(first)
+        versions = table.history(first)
     except RequestError as error:
         if isinstance(error, NotFoundError) or (error.status or 0) >= _SERVER_FAULT:
             raise
         note = f"The provider does not share the history of this table, or not from version {first} on. {error.message}"
         return {"versions": [], "from": first, "last": last, "notes": [session.masked(note)]}
-    return {"versions": [_told(describe_version(one)) for one in found], "from": first, "last": last}
+    return {"versions": [_told(describe_version(one)) for one in versions], "from": first, "last": last}
 
 
 def _cost_of_counting(table: SharedTable, first: int) -> int:

@@ -182,17 +182,17 @@ def open_files(
     if alias is not None:
         return model.alias(alias), path
     if version is None:
-        known = ", ".join(str(one.version) for one in model.versions()) or "none that is ready"
-        raise UsageError(f"Expected a version of model {full_name}: give --version or --alias. There are: {known}.")
+        versions = ", ".join(str(one.version) for one in model.versions()) or "none that is ready"
+        raise UsageError(f"Expected a version of model {full_name}: give --version or --alias. There are: {versions}.")
     return model.version(version), path
 
 
 def _noun(client: "SharingClient", name: "AssetName") -> str:
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
-    found = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
+    nouns = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
     # If there is none, the error is about a volume.
-    return next(found, "volume")
+    return next(nouns, "volume")
 
 
 def _split(profile: str | None, text: str) -> tuple[str | None, str, str]:
@@ -221,9 +221,9 @@ def _is_full_name(text: str) -> bool:
     return True
 
 
-def _storage_options(given: Sequence[str] | None) -> dict[str, str]:
+def _storage_options(settings: Sequence[str] | None) -> dict[str, str]:
     options = {}
-    for one in given or ():
+    for one in settings or ():
         name, mark, value = one.partition("=")
         if not mark or not name:
             raise UsageError(f"Expected --storage-option as NAME=VALUE, such as 'region=eu-west-1', found {name!r}.")

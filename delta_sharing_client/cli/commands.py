@@ -300,8 +300,8 @@ def credentials(
     Example: delta-sharing credentials demo.shop.orders --json --show-secrets
     """
     client = open_client(settings.profile)
-    found = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
-    output.show_facts(output.storage_facts(found, show_secrets), settings)
+    credentials_of_table = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
+    output.show_facts(output.storage_facts(credentials_of_table, show_secrets), settings)
 
 
 # === Rows ===

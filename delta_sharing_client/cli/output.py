@@ -166,8 +166,8 @@ def _print_table(columns: _Columns, values: Sequence[Sequence[object]], longest:
 
 
 def _is_number(column: Sequence[object]) -> bool:
-    known = [value for value in column if value is not None]
-    return bool(known) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known)
+    values = [value for value in column if value is not None]
+    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
 def _readable(value: object, between: str) -> Text:
@@ -224,10 +224,10 @@ def storage_facts(credentials: TemporaryCredentials, show_secrets: bool) -> dict
     """Return the temporary credentials, with the keys masked unless ``show_secrets``."""
     facts: dict[str, object] = {"location": credentials.location, "expirationTime": credentials.expiration_time}
     for kind in ("aws_temp_credentials", "azure_user_delegation_sas", "gcp_oauth_token", "r2_credentials"):
-        given = getattr(credentials, kind)
-        keys = {} if given is None else msgspec.structs.asdict(given)
-        told = {name: value for name, value in keys.items() if value is not None}
-        facts.update({name: value if show_secrets else "***" for name, value in told.items()})
+        keys_of_kind = getattr(credentials, kind)
+        keys = {} if keys_of_kind is None else msgspec.structs.asdict(keys_of_kind)
+        set_keys = {name: value for name, value in keys.items() if value is not None}
+        facts.update({name: value if show_secrets else "***" for name, value in set_keys.items()})
     return facts
 
 
@@ -286,7 +286,7 @@ def _step_file(changes: FollowedChanges, folder: Path, file_format: FileFormat) 
         written = [_STEP_FILE.fullmatch(entry.name) for entry in folder.iterdir()]
     except OSError as error:
         raise UsageError(f"Cannot write into '{folder}': {error.strerror}. Choose another directory.") from None
-    if any(found is not None and found[1] != ours for found in written):
+    if any(step is not None and step[1] != ours for step in written):
         raise UsageError(
             f"The directory '{folder}' has the changes of another cursor already. Choose another one, or delete what "
             "is there."

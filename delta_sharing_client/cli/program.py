@@ -302,9 +302,9 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
     try:
         # The value after the command, or else before it.
         places = [part.params.get("profile") for part in (context, context.parent) if part is not None]
-        given = next((profile for profile in places if profile is not None), None)
+        profile_of_line = next((profile for profile in places if profile is not None), None)
         # Without retries, because completion must be fast.
-        client = SharingClient(given, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
+        client = SharingClient(profile_of_line, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
         return [name for name in names(client) if name.lower().startswith(incomplete.lower())]
     except DeltaSharingError:
         return []
@@ -317,9 +317,9 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
     from delta_sharing_client.arrow_forms import reader_of
 
     client = open_client(profile)
-    found = queries.relation(client, query)
+    relation = queries.relation(client, query)
     with queries.errors_of(client):
-        yield reader_of(found)
+        yield reader_of(relation)
 
 
 def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:

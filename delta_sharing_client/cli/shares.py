@@ -68,8 +68,8 @@ def shares(settings: Settings) -> None:
     """
     from delta_sharing_client.cli import output
 
-    found = open_client(settings.profile).list_shares()
-    output.show_listing([{"name": share.name, "id": share.id} for share in found], ["name", "id"], settings)
+    listed = open_client(settings.profile).list_shares()
+    output.show_listing([{"name": share.name, "id": share.id} for share in listed], ["name", "id"], settings)
 
 
 def schemas(settings: Settings, share: ShareArgument) -> None:
@@ -80,8 +80,8 @@ def schemas(settings: Settings, share: ShareArgument) -> None:
     """
     from delta_sharing_client.cli import output
 
-    found = open_client(settings.profile).list_schemas(share)
-    items = [{"name": schema.name, "share": schema.share} for schema in found]
+    listed = open_client(settings.profile).list_schemas(share)
+    items = [{"name": schema.name, "share": schema.share} for schema in listed]
     output.show_listing(items, ["name", "share"], settings)
 
 
@@ -96,13 +96,13 @@ def tables(settings: Settings, where: WhereArgument = None) -> None:
 
     client = open_client(settings.profile)
     if where is None:
-        found = client.list_all_tables()
+        listed = client.list_all_tables()
     else:
         share, schema = share_and_schema(client.rest, where)
-        found = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
+        listed = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
     items = [
         {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
-        for table in found
+        for table in listed
     ]
     output.show_listing(items, ["table", "id"], settings)
 
@@ -169,12 +169,12 @@ def tree(
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
     for share, schema in found_places:
         listed, entries = assets_in(client.rest, share, schema)
-        found = shared.setdefault(share, {name: {} for name in listed})
+        by_kind = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:
-            found.setdefault(entry.schema, {}).setdefault(entry.kind.plural, []).append(entry.name)
+            by_kind.setdefault(entry.schema, {}).setdefault(entry.kind.plural, []).append(entry.name)
     plurals = [kind.plural for kind in KINDS]
     shared = {
-        share: {schema: {plural: found.get(plural, []) for plural in plurals} for schema, found in schemas.items()}
+        share: {schema: {plural: by_kind.get(plural, []) for plural in plurals} for schema, by_kind in schemas.items()}
         for share, schemas in shared.items()
     }
     if settings.as_json:
@@ -191,15 +191,15 @@ def share_details(settings: Settings, share: ShareArgument) -> None:
     """
     from delta_sharing_client.cli import output
 
-    given = open_client(settings.profile).get_share(share)
-    found = {
-        "name": given.name,
-        "id": given.id,
-        "displayName": given.display_name,
-        "comment": given.comment,
-        "properties": dict(given.properties),
+    details = open_client(settings.profile).get_share(share)
+    facts = {
+        "name": details.name,
+        "id": details.id,
+        "displayName": details.display_name,
+        "comment": details.comment,
+        "properties": dict(details.properties),
     }
-    output.show_facts(found, settings)
+    output.show_facts(facts, settings)
 
 
 def describe(

@@ -41,14 +41,14 @@ class HybridCalendar:
     int96: bool
     zone: str | None
 
-    def concerns(self, found: pa.DataType) -> bool:
+    def concerns(self, stored: pa.DataType) -> bool:
         """Return whether a column that the Parquet reader returns as the type ``found`` uses the hybrid calendar.
 
         Spark's own numbers have a time zone, INT96 has none.
         """
-        if pa.types.is_timestamp(found):
-            return self.int96 if found.tz is None else self.numbers
-        return self.numbers and pa.types.is_date32(found)
+        if pa.types.is_timestamp(stored):
+            return self.int96 if stored.tz is None else self.numbers
+        return self.numbers and pa.types.is_date32(stored)
 
     def instants(self, array: pa.TimestampArray) -> pa.TimestampArray:
         """Convert timestamps in microseconds to ISO 8601.

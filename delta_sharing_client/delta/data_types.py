@@ -220,7 +220,7 @@ def _base(name: str) -> str:
 
 def _left_out(data_type: DataType) -> tuple[LeftOut, ...]:
     own = data_type.left_out if isinstance(data_type, StructType) else ()
-    return (*own, *(found for _, child in children(data_type) for found in _left_out(child)))
+    return (*own, *(column for _, child in children(data_type) for column in _left_out(child)))
 
 
 def _unless_binary(collation: str) -> str | None:

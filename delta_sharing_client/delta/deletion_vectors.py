@@ -161,9 +161,9 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
         )
     data = record[_SIZE_BYTES : _SIZE_BYTES + size]
     (expected,) = struct.unpack_from(">I", record, _SIZE_BYTES + size)
-    found = zlib.crc32(data)
-    if found != expected:
-        raise DataError(f"A deletion vector's CRC-32 must be {expected:#010x} as stored, found {found:#010x}.")
+    computed = zlib.crc32(data)
+    if computed != expected:
+        raise DataError(f"A deletion vector's CRC-32 must be {expected:#010x} as stored, found {computed:#010x}.")
     return _decode(data, descriptor.cardinality)
 
 
@@ -333,12 +333,12 @@ def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
     for key, bitmap in buckets:
         parts += (struct.pack("<I", key), bitmap)
     try:
-        found = pyroaring.BitMap64.deserialize(b"".join(parts))
+        decoded = pyroaring.BitMap64.deserialize(b"".join(parts))
     except (ValueError, IndexError) as error:
         raise DataError(f"A bitmap's containers must match their headers: {error}.") from None
-    if cardinality is not None and len(found) != cardinality:
-        raise DataError(f"The bitmap must hold {cardinality} row positions (its cardinality), found {len(found)}.")
-    return DeletionVector(found)
+    if cardinality is not None and len(decoded) != cardinality:
+        raise DataError(f"The bitmap must hold {cardinality} row positions (its cardinality), found {len(decoded)}.")
+    return DeletionVector(decoded)
 
 
 def _serialize(bitmap: pyroaring.BitMap64) -> bytes:
@@ -367,9 +367,9 @@ def _native_buckets(data: memoryview, order: Literal["little", "big"]) -> Iterat
     for key in range(count):
         size = _number(data, at, 4, "a bucket's size", order)
         bitmap = data[at + 4 : at + 4 + size]
-        found = _bitmap_size(bitmap)
-        if found != size:
-            raise DataError(f"Bucket {key} of a bitmap claims {size} bytes, its containers end after {found}.")
+        end = _bitmap_size(bitmap)
+        if end != size:
+            raise DataError(f"Bucket {key} of a bitmap claims {size} bytes, its containers end after {end}.")
         yield key, bitmap
         at += 4 + size
     _check_end(data, at)

@@ -260,9 +260,9 @@ def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
     It is that of the Arrow extension ``geoarrow.wkb`` (GeoArrow specification, "Extension Types" and "Extension
     metadata"): the coordinate reference system, and the edges of a geography.
     """
-    if not isinstance(data_type, PrimitiveType) or (found := data_type.coordinates) is None:
+    if not isinstance(data_type, PrimitiveType) or (coordinates := data_type.coordinates) is None:
         return None
-    crs, edges = found
+    crs, edges = coordinates
     content = _geoarrow_crs(crs)
     if edges is not None:
         content["edges"] = edges

@@ -63,7 +63,7 @@ def first_difference(
     """
     if old.schema_string == new.schema_string and old.partition_columns == new.partition_columns:
         return None
-    return next((found for found in _of_tables(old, new, table) if found.kind in kinds), None)
+    return next((difference for difference in _of_tables(old, new, table) if difference.kind in kinds), None)
 
 
 def _of_tables(old: Metadata, new: Metadata, table: str | None) -> Iterator[Difference]:

@@ -146,9 +146,9 @@ class StatisticsReader:
         partitions = {name.lower() for name in partition_columns}
         self._plan: dict[ColumnPath, _Column] = {}
         tree: _Tree = {}
-        known = Names(schema)
+        all_names = Names(schema)
         for path in needed:
-            fields = known.find(path)
+            fields = all_names.find(path)
             if not fields:
                 continue
             names = [mode.stored_name(item) for item in fields]

@@ -87,16 +87,16 @@ class FileCache:
         stored version satisfies ``accept``."""
         if file_id is None:
             return None
-        folder, found = self._folder(file_id), []
+        folder, stored = self._folder(file_id), []
         with contextlib.suppress(OSError):
             for name in _names(folder):
                 match = _NAME.match(name)
                 if match is not None and int(match[3]) == file_size and not os.path.islink(folder / name):
-                    found.append((ByteRange(int(match[1]), int(match[2])), folder / name))
+                    stored.append((ByteRange(int(match[1]), int(match[2])), folder / name))
         if wanted is None:
-            fitting = [each for each in sorted(found) if each[0].stop == file_size]
+            fitting = [each for each in sorted(stored) if each[0].stop == file_size]
         else:
-            fitting = [each for each in sorted(found) if each[0].start <= wanted.start and wanted.stop <= each[0].stop]
+            fitting = [each for each in sorted(stored) if each[0].start <= wanted.start and wanted.stop <= each[0].stop]
         blocks = (_load(name, held, accept) for held, name in fitting)
         block = next((block for block in blocks if block is not None), None)
         if block is None or wanted is None:

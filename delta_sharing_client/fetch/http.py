@@ -276,9 +276,9 @@ def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> S
             f"Expected a data file without encoding, but the storage sent Content-Encoding '{', '.join(codings)}'."
         )
     length = headers.get("Content-Length", "")
-    known = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
+    size = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
     if response.status == 200:
-        return Span(0, known, known, is_html=headers.get("Content-Type", "").lower().startswith("text/html"))
+        return Span(0, size, size, is_html=headers.get("Content-Type", "").lower().startswith("text/html"))
     match = _CONTENT_RANGE.match(headers.get("Content-Range", "").strip())
     if match is None or wanted is None:
         raise DataError(
@@ -286,7 +286,7 @@ def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> S
         )
     start, stop = int(match[1]), int(match[2]) + 1
     total = None if match[3] == "*" else int(match[3])
-    if stop <= start or (known is not None and known != stop - start):
+    if stop <= start or (size is not None and size != stop - start):
         raise DataError(
             f"Expected the bytes {start} to {stop} of a data file, as Content-Range says, found a length of {length}."
         )
@@ -337,7 +337,7 @@ class _Connector(aiohttp.TCPConnector):
     def _unused(self, transport: asyncio.Transport) -> None:
         self._spare[transport] = None
         if len(self._spare) > _MOST_IDLE:
-            self._spare = {found: None for found in self._spare if not found.is_closing()}
+            self._spare = {connection: None for connection in self._spare if not connection.is_closing()}
         while len(self._spare) > _MOST_IDLE:
             oldest = next(iter(self._spare))
             del self._spare[oldest]
@@ -396,9 +396,9 @@ def _socket(reach: Reach, address: Any) -> socket.socket:
 def _after_fork() -> None:
     # They belong to the parent. The child only closes its copies, so that the connections end when the parent closes
     # them.
-    for found in list(_sockets):
+    for sock in list(_sockets):
         with contextlib.suppress(OSError):
-            os.close(found.detach())
+            os.close(sock.detach())
     _sockets.clear()
 
 

@@ -114,8 +114,8 @@ def units(files: Sequence[SharedFile]) -> tuple[int, ...]:
     """
     if any(isinstance(file.action, AddCdcFile) or file.action.deletion_vector is not None for file in files):
         return (0,) * len(files)
-    known: dict[str, int] = {}
-    return tuple(known.setdefault(file_id(file), len(known)) for file in files)
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(file_id(file), len(numbers)) for file in files)
 
 
 def file_id(file: SharedFile) -> str:

@@ -77,17 +77,19 @@ class VersionClock:
         due = self._asked_at is None or self.now() - self._asked_at >= self.interval
         if self.known is None or (due and not self._frozen):
             try:
-                found = self.ask()
+                version = self.ask()
             except (RequestError, TransportError) as error:
                 self._wait_for(error)
                 return self.known or 0
             self._silent_since = None
             self._asked_at = self.now()
-            self.went_back = self.known is not None and found < self.known
+            self.went_back = self.known is not None and version < self.known
             if self.went_back:
                 # The server lags behind, or is one of several: the newer version exists.
-                _LOG.warning("the server says version %d after it said %d; no older version is read", found, self.known)
-            self.known = found if self.known is None else max(found, self.known)
+                _LOG.warning(
+                    "the server says version %d after it said %d; no older version is read", version, self.known
+                )
+            self.known = version if self.known is None else max(version, self.known)
         return self.known
 
     def _wait_for(self, error: RequestError | TransportError) -> None:
@@ -110,8 +112,8 @@ def may_pass(error: DeltaSharingError) -> bool:
 
 def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
     """Return ``error``, which stops a stream, with advice at the end of its message."""
-    told = error.message.lower()
-    if isinstance(error, UsageError) or words.place.lower() in told or words.again.lower() in told:
+    message = error.message.lower()
+    if isinstance(error, UsageError) or words.place.lower() in message or words.again.lower() in message:
         return error
     if isinstance(error, DataError) and error.status == HTTPStatus.NOT_FOUND:
         error.message = (
@@ -299,11 +301,11 @@ class Follower:
     def _tail_at(self, start: Offset, latest: int, end_format: ResponseFormat | None = None) -> VersionWindow:
         first = start.version
         # The order of files in a version depends on the format; between versions, any format works.
-        wanted = self._options.read.response_format
+        response_format = self._options.read.response_format
         if start.place != BASE:
-            wanted = start.response_format
+            response_format = start.response_format
         if end_format is not None:
-            wanted = end_format
+            response_format = end_format
         last = min(latest, first + self._options.max_versions_per_rpc - 1)
         needed = first
         if end_format is not None and self._options.whole_versions:
@@ -311,18 +313,24 @@ class Follower:
             last = needed = latest
         held = self._window
         is_tail = held is not None and not held.is_snapshot
-        if held is not None and is_tail and held.first <= first and needed <= held.last and _fits(held, wanted):
+        if (
+            held is not None
+            and is_tail
+            and held.first <= first
+            and needed <= held.last
+            and _fits(held, response_format)
+        ):
             return held
-        held = self._table.tail_window(first, last, self._stream, wanted)
-        if wanted is not self._options.read.response_format:
-            self._require_format(held, wanted)
+        held = self._table.tail_window(first, last, self._stream, response_format)
+        if response_format is not self._options.read.response_format:
+            self._require_format(held, response_format)
         self._window = held
         return held
 
-    def _require_format(self, window: VersionWindow, wanted: ResponseFormat) -> None:
-        if not _fits(window, wanted):
+    def _require_format(self, window: VersionWindow, expected: ResponseFormat) -> None:
+        if not _fits(window, expected):
             raise DataError(
-                f"The {self._words.place} counts files in {wanted.value} format, but the server responds in "
+                f"The {self._words.place} counts files in {expected.value} format, but the server responds in "
                 f"{window.response_format.value} format, whose files have other ids; {self._words.anew}.",
                 table=self._table.name,
                 version=window.first,
@@ -333,11 +341,11 @@ class Follower:
         if position.place == BASE or not window.first <= position.version <= window.last:
             return
         files = window.files_of(position.version)
-        found = file_id(files[position.place]) if position.place < len(files) else None
-        if found != offset.last_file:
+        there = file_id(files[position.place]) if position.place < len(files) else None
+        if there != offset.last_file:
             raise DataError(
                 f"The {self._words.place} has the file '{offset.last_file}' at place {position.place} of version "
-                f"{position.version}, but the server now has {repr(found) if found else 'fewer files'} there, so the "
+                f"{position.version}, but the server now has {repr(there) if there else 'fewer files'} there, so the "
                 f"stream cannot find its place; {self._words.anew}.",
                 table=self._table.name,
                 version=position.version,
@@ -366,8 +374,8 @@ class Follower:
 
     def _check_same_table(self, offset: Offset) -> None:
         """Check a table whose version decreased: the server may lag behind, or the table was created again."""
-        found = self._table.describe().metadata.id
-        check_restart(offset, self._words, table_id=found, change_feed=self._options.read_change_feed)
+        table_id = self._table.describe().metadata.id
+        check_restart(offset, self._words, table_id=table_id, change_feed=self._options.read_change_feed)
 
     def _check_schema(self, offset: Offset) -> None:
         """Check a schema that changed since the offset was written: the stream continues only after additions."""
@@ -394,5 +402,5 @@ class Follower:
             raise self._table.schema_change(version, then, self._stream, unread_from=position.version)
 
 
-def _fits(window: VersionWindow, wanted: ResponseFormat) -> bool:
-    return wanted is ResponseFormat.AUTO or window.response_format is wanted
+def _fits(window: VersionWindow, expected: ResponseFormat) -> bool:
+    return expected is ResponseFormat.AUTO or window.response_format is expected

@@ -346,9 +346,9 @@ class _Steps:
         assert end is not None
         if isinstance(start, Offset):
             self._follower.check(start)
-        found = self._follower.selected(start, end)
-        window = found[-1].window
-        files = [file for selected in found for file in selected.files]
+        all_selected = self._follower.selected(start, end)
+        window = all_selected[-1].window
+        files = [file for selected in all_selected for file in selected.files]
         if len(files) != state.files:
             raise DataError(
                 f"The changes up to version {end.version - 1} had {state.files} files when they were handed "
@@ -470,17 +470,19 @@ class CursorFile:
             return State(uuid.uuid4().hex, 0, BEGINNING, None)
         except OSError as error:
             raise UsageError(f"Cannot read the cursor '{self.path}': {error.strerror}. Choose another one.") from None
-        found = self._parsed(text)
-        theirs, ours = (str(found.get("endpoint")), str(found.get("table"))), (self._endpoint, self._table)
+        fields = self._parsed(text)
+        theirs, ours = (str(fields.get("endpoint")), str(fields.get("table"))), (self._endpoint, self._table)
         if theirs[0].rstrip("/") != ours[0].rstrip("/") or theirs[1].lower() != ours[1].lower():
             raise UsageError(
                 f"The cursor '{self.path}' belongs to the table '{theirs[1]}' of '{theirs[0]}', not to '{ours[1]}' of "
                 f"'{ours[0]}'. Choose another cursor."
             )
-        begun = None if found["begun"] is None else parse_offset(found["begun"], self.words)
+        begun = None if fields["begun"] is None else parse_offset(fields["begun"], self.words)
         if isinstance(begun, Beginning):
             raise self._broken("its step ends where a table begins")
-        return State(found["id"], found["number"], parse_offset(found["committed"], self.words), begun, found["files"])
+        return State(
+            fields["id"], fields["number"], parse_offset(fields["committed"], self.words), begun, fields["files"]
+        )
 
     def write(self, state: State) -> None:
         """Replace the file atomically and durably. The caller must hold the cursor.

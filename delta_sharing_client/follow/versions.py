@@ -270,13 +270,13 @@ class FollowedTable:
         """
         first = version if unread_from is None else unread_from
         if version > stream.version or self._is_newer(version, stream):
-            changed_in, found = version, difference(stream.metadata, seen)
+            changed_in, change = version, difference(stream.metadata, seen)
         else:
             changed_in = self._version_that_changed(seen, version, stream.version)
-            found = difference(seen, stream.metadata)
+            change = difference(seen, stream.metadata)
         words = self.request.words
         what = f"Detected incompatible schema change in version {changed_in}"
-        if found is None:
+        if change is None:
             widened = first_difference(stream.metadata, seen, {SchemaChangeKind.WIDENED})
             added = "columns were added" if widened is None else str(widened)
             message = f"{what}: {added}; {words.again}, and it goes on with the new schema."
@@ -287,7 +287,7 @@ class FollowedTable:
             elif changed_in > first:
                 left = f"; the versions {first} to {changed_in - 1}, not read yet, are left out then"
             message = (
-                f"{what}: {found}. A restart alone does not help: {words.anew}, with {words.starting_version} "
+                f"{what}: {change}. A restart alone does not help: {words.anew}, with {words.starting_version} "
                 f"{changed_in} to go on from there{left}."
             )
         return SchemaChangeError(message, table=self.name, version=changed_in)
@@ -423,8 +423,8 @@ _BREAKS_A_STREAM = frozenset(
 
 def difference(seen: Metadata, read: Metadata) -> str | None:
     """Return why a stream with the metadata ``read`` cannot read rows written with ``seen``, or ``None``."""
-    found = first_difference(seen, read, _BREAKS_A_STREAM)
-    return None if found is None else str(found)
+    first = first_difference(seen, read, _BREAKS_A_STREAM)
+    return None if first is None else str(first)
 
 
 def fingerprint(metadata: Metadata) -> str:

@@ -179,8 +179,8 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    found, at = _read_bytes(data, at)
-    return found.decode("utf-8"), at
+    text, at = _read_bytes(data, at)
+    return text.decode("utf-8"), at
 
 
 def _read_boolean(data: bytes, at: int) -> tuple[bool, int]:
@@ -234,14 +234,14 @@ def _items(read_key: Read, read_value: Read) -> Read:
     """Return the reader of a map, or of an array of keys and values."""
 
     def read(data: bytes, at: int) -> tuple[dict[Any, Any], int]:
-        found: dict[Any, Any] = {}
+        items: dict[Any, Any] = {}
         count, at = _read_count(data, at)
         while count:
             for _ in range(count):
                 key, at = read_key(data, at)
-                found[key], at = read_value(data, at)
+                items[key], at = read_value(data, at)
             count, at = _read_count(data, at)
-        return found, at
+        return items, at
 
     return read
 
@@ -252,7 +252,7 @@ def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
     has_bytes = read_value is _read_bytes
 
     def read(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-        found: dict[int, Any] = {}
+        chosen: dict[int, Any] = {}
         end = len(data)
         count, at = _read_count(data, at)
         while count:
@@ -263,7 +263,7 @@ def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
                 else:
                     key, at = _read_long(data, at)
                 if key in keys:
-                    found[key], at = read_value(data, at)
+                    chosen[key], at = read_value(data, at)
                 elif not has_bytes:
                     while data[at] >= 0x80:
                         at += 1
@@ -275,21 +275,21 @@ def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
                 else:
                     _, at = _read_bytes(data, at)
             count, at = _read_count(data, at)
-        return found, at
+        return chosen, at
 
     return read
 
 
 def _list(read_item: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        items: list[Any] = []
         count, at = _read_count(data, at)
         while count:
             for _ in range(count):
                 item, at = read_item(data, at)
-                found.append(item)
+                items.append(item)
             count, at = _read_count(data, at)
-        return found, at
+        return items, at
 
     return read
 
@@ -310,12 +310,12 @@ def _fixed(size: int) -> Read:
 
 def _record(fields: list[tuple[str | None, Read]]) -> Read:
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field_id, read_field in fields:
             value, at = read_field(data, at)
             if field_id is not None:
-                found[field_id] = value
-        return found, at
+                values[field_id] = value
+        return values, at
 
     return read
 

@@ -124,8 +124,8 @@ class Catalog:
         params: Mapping[str, str] = {}
         while True:
             page = self._response(Request(method="GET", path=path, doing=doing, params=params, to_catalog=True), kind)
-            items += (found := items_of(page))
-            token = tokens.next(page.next_page_token, is_empty=not found)
+            items += (page_items := items_of(page))
+            token = tokens.next(page.next_page_token, is_empty=not page_items)
             if token is None:
                 return items
             params = {"pageToken": token}

@@ -125,7 +125,7 @@ class IcebergFiles:
         )
 
     def _location(self, address: str, path: str) -> str:
-        location = next((found for found in self._locations if is_inside(address, found)), None)
+        location = next((candidate for candidate in self._locations if is_inside(address, candidate)), None)
         if location is None or ".." in address.split("/"):
             raise UnsupportedFeatureError(
                 "A file of the table is outside of the locations for which the catalog gave credentials, so it is not "

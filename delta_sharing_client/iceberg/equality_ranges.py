@@ -57,7 +57,7 @@ class EqualityRanges:
         return all(field_id not in of_data or _meet(one, of_data[field_id]) for field_id, one in of_deletes.items())
 
     def _ranges(self, file: File, ids: Iterable[int]) -> dict[int, _Range]:
-        found: dict[int, _Range] = {}
+        ranges: dict[int, _Range] = {}
         for field_id in ids:
             decode = self._decoders.get(field_id)
             if decode is None:
@@ -65,8 +65,8 @@ class EqualityRanges:
             lower, upper = decode((file.lower or {}).get(field_id), (file.upper or {}).get(field_id))
             # Bounds in the wrong order describe no range.
             if lower is not None and upper is not None and lower <= upper:
-                found[field_id] = _Range(lower, upper, (file.null_counts or {}).get(field_id) != 0)
-        return found
+                ranges[field_id] = _Range(lower, upper, (file.null_counts or {}).get(field_id) != 0)
+        return ranges
 
 
 def _has_no_range(column: StructField) -> bool:

@@ -80,7 +80,7 @@ class FileFilter:
 
     def may_have_matches(self, manifest: Manifest) -> bool:
         """Whether a file of ``manifest`` may have a matching row, by the summaries of its partition values."""
-        found: dict[ColumnPath, ColumnBounds] = {}
+        bounds: dict[ColumnPath, ColumnBounds] = {}
         for field in self._of_spec[manifest.spec_id]:
             summary = manifest.summary(field.place)
             if summary is None:
@@ -90,12 +90,12 @@ class FileFilter:
             # A null is in no bucket, and the predicate requires a value.
             if buckets is not None and between is not None and not _any_between(buckets, *between):
                 return False
-            _add(found, field.source.path, field.summary_bounds(summary))
-        return not found or self._may_match(_ColumnFacts(found, _unknown))
+            _add(bounds, field.source.path, field.summary_bounds(summary))
+        return not bounds or self._may_match(_ColumnFacts(bounds, _unknown))
 
     def reason_to_skip(self, file: File) -> Skipped | None:
         """Return why no row of ``file`` can match, ``None`` to read it."""
-        found: dict[ColumnPath, ColumnBounds] = {}
+        bounds: dict[ColumnPath, ColumnBounds] = {}
         for field in self._of_spec[file.spec_id]:
             raw = file.partition.get(str(field.field_id), _MISSING)
             if raw is _MISSING:
@@ -103,11 +103,11 @@ class FileFilter:
             buckets = self._buckets[file.spec_id].get(field.field_id)
             if buckets is not None and raw not in buckets:
                 return Skipped.BY_PARTITION
-            _add(found, field.source.path, field.bounds(raw, file.records))
-        if found and not self._may_match(_ColumnFacts(found, _unknown)):
+            _add(bounds, field.source.path, field.bounds(raw, file.records))
+        if bounds and not self._may_match(_ColumnFacts(bounds, _unknown)):
             return Skipped.BY_PARTITION
-        known = _ColumnFacts(found, lambda path: self._statistics(file, path))
-        return None if self._may_match(known) else Skipped.BY_STATISTICS
+        facts = _ColumnFacts(bounds, lambda path: self._statistics(file, path))
+        return None if self._may_match(facts) else Skipped.BY_STATISTICS
 
     def _statistics(self, file: File, path: ColumnPath) -> ColumnBounds | None:
         column = self._columns.get(path)
@@ -130,10 +130,10 @@ def _any_between(buckets: frozenset[int], first: int, last: int) -> bool:
     return any(first <= bucket <= last for bucket in buckets)
 
 
-def _add(found: dict[ColumnPath, ColumnBounds], path: ColumnPath, bounds: ColumnBounds | None) -> None:
-    both = intersection(found.get(path), bounds)
+def _add(by_path: dict[ColumnPath, ColumnBounds], path: ColumnPath, bounds: ColumnBounds | None) -> None:
+    both = intersection(by_path.get(path), bounds)
     if both is not None:
-        found[path] = both
+        by_path[path] = both
 
 
 def _unknown(path: ColumnPath) -> None:

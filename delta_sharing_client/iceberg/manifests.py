@@ -135,7 +135,7 @@ def read_manifest_list(data: bytes, name: str) -> list[Manifest]:
 
     Raises ``DataError`` if the file is damaged, or names a manifest twice, ``UnsupportedFeatureError`` for encryption.
     """
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     paths: set[str] = set()
     for record in read_avro(data, name).records:
         manifest = _converted(record, Manifest, name)
@@ -146,8 +146,8 @@ def read_manifest_list(data: bytes, name: str) -> list[Manifest]:
         paths.add(manifest.path)
         if len(paths) > _MOST_MANIFESTS:
             raise _broken(name, f"it lists more than {_MOST_MANIFESTS} manifests")
-        found.append(manifest)
-    return found
+        manifests.append(manifest)
+    return manifests
 
 
 def read_manifest(data: bytes, manifest: Manifest, *, statistics: Collection[int]) -> Iterator[File]:

@@ -98,18 +98,18 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
     def schema_by_id(self, schema_id: int | None) -> dict[str, Any] | None:
         """Return the schema with this id, or ``None``."""
         listed = self.schemas or [self.schema or {}]
-        return next((found for found in listed if found.get("schema-id", 0) == schema_id), None)
+        return next((schema for schema in listed if schema.get("schema-id", 0) == schema_id), None)
 
     @property
     def current_schema(self) -> dict[str, Any]:
         """The JSON object of the current schema; ``ProtocolError`` if there is none."""
-        wanted = self.current_schema_id
-        if wanted is None and self.schema is not None:
+        schema_id = self.current_schema_id
+        if schema_id is None and self.schema is not None:
             return self.schema
-        found = self.schema_by_id(wanted)
-        if found is None:
-            raise ProtocolError(f"The table's metadata must have the schema {wanted}, its current one, found none.")
-        return found
+        schema = self.schema_by_id(schema_id)
+        if schema is None:
+            raise ProtocolError(f"The table's metadata must have the schema {schema_id}, its current one, found none.")
+        return schema
 
     @property
     def specs(self) -> dict[int, PartitionSpec]:
@@ -136,13 +136,15 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
     def current_snapshot(self) -> IcebergSnapshot | None:
         """The current snapshot, ``None`` if nothing was committed; ``ProtocolError`` if it is not listed."""
         main = (self.refs or {}).get(MAIN)
-        wanted = self.current_snapshot_id if main is None else main.snapshot_id
-        if wanted is None or wanted == NO_SNAPSHOT:
+        snapshot_id = self.current_snapshot_id if main is None else main.snapshot_id
+        if snapshot_id is None or snapshot_id == NO_SNAPSHOT:
             return None
-        found = self.snapshot_by_id(wanted)
-        if found is None:
-            raise ProtocolError(f"The table's metadata must list its current snapshot {wanted}, found only others.")
-        return found
+        snapshot = self.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise ProtocolError(
+                f"The table's metadata must list its current snapshot {snapshot_id}, found only others."
+            )
+        return snapshot
 
 
 class StorageCredential(msgspec.Struct, frozen=True):
@@ -203,20 +205,20 @@ def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | 
     if timestamp is not None:
         return _of_its_time(metadata, _at(metadata, timestamp))
     if isinstance(version, str) and (reference := references.get(version)) is not None:
-        found = metadata.snapshot_by_id(reference.snapshot_id)
-        if found is None:
+        snapshot = metadata.snapshot_by_id(reference.snapshot_id)
+        if snapshot is None:
             raise ProtocolError(
                 f"The reference '{version}' names the snapshot {reference.snapshot_id}, which does not exist."
             )
         if reference.type == "branch":
-            return Choice(found, metadata.current_schema)
-        return _of_its_time(metadata, found)
+            return Choice(snapshot, metadata.current_schema)
+        return _of_its_time(metadata, snapshot)
     if isinstance(version, str) and version == MAIN:
         return Choice(metadata.current_snapshot, metadata.current_schema)
-    found = metadata.snapshot_by_id(version) if isinstance(version, int) else None
-    if found is None:
+    snapshot = metadata.snapshot_by_id(version) if isinstance(version, int) else None
+    if snapshot is None:
         raise UsageError(_no_such(metadata, version))
-    return _of_its_time(metadata, found)
+    return _of_its_time(metadata, snapshot)
 
 
 def _of_its_time(metadata: TableMetadata, snapshot: IcebergSnapshot) -> Choice:
@@ -239,12 +241,12 @@ def _at(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot:
     earlier = [entry for entry in log if entry.timestamp_ms <= moment]
     if not earlier:
         first = min((entry.timestamp_ms for entry in log), default=None)
-        known = "it has no snapshot" if first is None else f"its first known snapshot is of {format_millis(first)}"
-        raise UsageError(f"The table had no snapshot at {format_millis(moment)}: {known}.")
-    wanted = earlier[-1].snapshot_id
-    snapshot = metadata.snapshot_by_id(wanted)
+        oldest = "it has no snapshot" if first is None else f"its first known snapshot is of {format_millis(first)}"
+        raise UsageError(f"The table had no snapshot at {format_millis(moment)}: {oldest}.")
+    snapshot_id = earlier[-1].snapshot_id
+    snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        raise UsageError(f"The snapshot {wanted}, which was current at {format_millis(moment)}, has expired.")
+        raise UsageError(f"The snapshot {snapshot_id}, which was current at {format_millis(moment)}, has expired.")
     return snapshot
 
 
@@ -293,13 +295,13 @@ class _NamedField(msgspec.Struct, rename="kebab", frozen=True):
 def _by_name(listed: Sequence[_NamedField], depth: int) -> NameMapping:
     if depth > MAX_NESTING:
         raise _bad_mapping(f"fields that are nested at most {MAX_NESTING} levels deep")
-    found: dict[str, MappedField] = {}
+    fields: dict[str, MappedField] = {}
     for item in listed:
         mapped = MappedField(item.field_id, _by_name(item.fields or (), depth + 1))
         for name in item.names:
-            if found.setdefault(name, mapped) is not mapped:
+            if fields.setdefault(name, mapped) is not mapped:
                 raise _bad_mapping(f"one field for a name, found several for {name[:100]!r}")
-    return found
+    return fields
 
 
 def _bad_mapping(expected: str) -> ProtocolError:

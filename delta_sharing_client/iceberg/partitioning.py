@@ -52,7 +52,7 @@ class Source(NamedTuple):
 
 def sources(schema: StructType) -> dict[int, Source]:
     """Return the columns by field id that a partition spec and statistics can describe."""
-    found: dict[int, Source] = {}
+    by_id: dict[int, Source] = {}
     waiting: list[tuple[ColumnPath, StructType]] = [((), schema)]
     while waiting:
         above, struct = waiting.pop()
@@ -61,8 +61,8 @@ def sources(schema: StructType) -> dict[int, Source]:
             if isinstance(item.type, StructType):
                 waiting.append((path, item.type))
             elif item.field_id is not None:
-                found[item.field_id] = Source(path, item)
-    return found
+                by_id[item.field_id] = Source(path, item)
+    return by_id
 
 
 class Transform(NamedTuple):
@@ -105,8 +105,8 @@ class BoundField(NamedTuple):
             return None
         if raw is None:
             return ColumnBounds(None, None, rows, rows)
-        found = self._range(raw, raw)
-        return None if found is None else self._column_bounds(found, 0, rows)
+        both = self._range(raw, raw)
+        return None if both is None else self._column_bounds(both, 0, rows)
 
     def summary_bounds(self, summary: FieldSummary) -> ColumnBounds | None:
         """Return the bounds that a manifest's summary of values implies for its rows."""
@@ -119,8 +119,8 @@ class BoundField(NamedTuple):
         lower, upper = (None, None) if decode is None else decode(summary.lower, summary.upper)
         if lower is None or upper is None:
             return None
-        found = self._range(lower, upper, decoded=True)
-        return None if found is None else self._column_bounds(found, nulls, None)
+        both = self._range(lower, upper, decoded=True)
+        return None if both is None else self._column_bounds(both, nulls, None)
 
     def buckets(self, summary: FieldSummary) -> tuple[int, int] | None:
         """Return the first and last bucket in a manifest, ``None`` if unknown."""
@@ -128,8 +128,8 @@ class BoundField(NamedTuple):
         lower, upper = (None, None) if decode is None else decode(summary.lower, summary.upper)
         return None if lower is None or upper is None else (lower, upper)
 
-    def _column_bounds(self, found: tuple[Any, Any], nulls: int | None, rows: int | None) -> ColumnBounds:
-        lower, upper = found
+    def _column_bounds(self, both: tuple[Any, Any], nulls: int | None, rows: int | None) -> ColumnBounds:
+        lower, upper = both
         if isinstance(lower, float):
             # NaN is not covered by the bounds of other values.
             return ColumnBounds(lower, None, nulls, rows, upper)
@@ -167,13 +167,13 @@ _KNOWN = frozenset(("identity", "truncate", "year", "month", "day", "hour"))
 
 def bind_spec(spec: PartitionSpec, columns: Mapping[int, Source]) -> list[BoundField]:
     """Return the fields of ``spec`` whose source is one of ``columns``."""
-    found = []
+    fields = []
     for place, field in enumerate(spec.fields):
         source = columns.get(_source_id(field))
         if source is not None:
             field_id = FIRST_PARTITION_ID + place if field.field_id is None else field.field_id
-            found.append(BoundField(place, field_id, Transform.parse(field.transform), source))
-    return found
+            fields.append(BoundField(place, field_id, Transform.parse(field.transform), source))
+    return fields
 
 
 def identity_sources(spec: PartitionSpec) -> frozenset[int]:
@@ -290,21 +290,21 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
         whole = unscaled.to_integral_value()
         return whole.scaleb(-data_type.scale, _WIDE) if whole == unscaled else None
     base = data_type.base if isinstance(data_type, PrimitiveType) else ""
-    found: Any = None
+    number: Any = None
     if base == "uuid":
         # Text in another form equals no row.
         return uuid.UUID(value) if isinstance(value, str) and uuids.canonical(value) == value else None
     if base in ("integer", "long") and type(value) is int:
-        found = value
+        number = value
     elif base == "date" and isinstance(value, Day):
-        found = value.days
+        number = value.days
     elif base == "time" and isinstance(value, Clock):
-        found = value.nanoseconds // 1000
+        number = value.nanoseconds // 1000
     elif base in _TIMES and isinstance(value, Moment):
-        found = value.nanoseconds if base.startswith("timestamp_nanos") else value.nanoseconds // 1000
+        number = value.nanoseconds if base.startswith("timestamp_nanos") else value.nanoseconds // 1000
     elif (base == "string" and isinstance(value, str)) or (base == "binary" and isinstance(value, bytes)):
         return value
-    return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
 def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | None:
@@ -312,8 +312,8 @@ def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | 
     such list."""
     match predicate:
         case And(children=children):
-            found = [values for values in (equal_values(child, path) for child in children) if values is not None]
-            return frozenset.intersection(*found) if found else None
+            sets = [values for values in (equal_values(child, path) for child in children) if values is not None]
+            return frozenset.intersection(*sets) if sets else None
         case Or(children=children):
             each = [equal_values(child, path) for child in children]
             listed = [values for values in each if values is not None]
@@ -331,7 +331,7 @@ def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | 
 def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dict[int, frozenset[int]]:
     """Return the buckets that may have a row for which ``predicate`` is true, by partition field id; without the
     fields for which all may."""
-    found: dict[int, frozenset[int]] = {}
+    buckets: dict[int, frozenset[int]] = {}
     for field in fields:
         if field.transform.name != "bucket":
             continue
@@ -340,18 +340,18 @@ def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dic
             continue
         numbers = [bucket_of(value, field.source.field.type, field.transform.width) for value in values]
         if None not in numbers:
-            found[field.field_id] = frozenset(number for number in numbers if number is not None)
-    return found
+            buckets[field.field_id] = frozenset(number for number in numbers if number is not None)
+    return buckets
 
 
 def identity_columns(specs: Iterable[Sequence[BoundField]]) -> list[StructField]:
     """Return the columns by whose values a spec partitions, without those that a log cannot represent as text."""
-    found: dict[str, StructField] = {}
+    columns: dict[str, StructField] = {}
     for fields in specs:
         for field in fields:
             if field.is_constant:
-                found[field.source.field.name] = field.source.field
-    return list(found.values())
+                columns[field.source.field.name] = field.source.field
+    return list(columns.values())
 
 
 def _has_text(data_type: DataType) -> bool:

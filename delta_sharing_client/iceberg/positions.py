@@ -41,18 +41,18 @@ def read_positions(data: bytes, records: int, name: str) -> PositionDeletes:
         if footer.metadata.num_rows != records:
             raise _wrong(name, f"the manifest says that it has {records} rows, found {footer.metadata.num_rows}")
         leaves = [_leaf(footer, field_id, name) for field_id in (FILE_PATH_FIELD_ID, POSITION_FIELD_ID)]
-        found: dict[str, list[np.ndarray]] = {}
+        by_path: dict[str, list[np.ndarray]] = {}
         reader = open_reader(pa.BufferReader(buffer), footer.metadata)
         groups = list(range(footer.metadata.num_row_groups))
         for batch in reader.iter_batches(_BATCH_ROWS, row_groups=groups, column_indices=sorted(leaves)):
             columns = dict(zip(sorted(leaves), batch.columns, strict=True))
-            _collect(columns[leaves[0]], columns[leaves[1]], found, name)
+            _collect(columns[leaves[0]], columns[leaves[1]], by_path, name)
     except DataError as error:
         error.file_id = error.file_id or name
         raise
     except ARROW_ERRORS as error:
         raise _wrong(name, f"it does not decode ({type(error).__name__})") from None
-    return PositionDeletes({path: _vector(parts, name) for path, parts in found.items()})
+    return PositionDeletes({path: _vector(parts, name) for path, parts in by_path.items()})
 
 
 def union(vectors: Iterable[DeletionVector]) -> DeletionVector:
@@ -61,7 +61,7 @@ def union(vectors: Iterable[DeletionVector]) -> DeletionVector:
     return DeletionVector.from_positions(np.concatenate(parts)) if parts else DeletionVector.from_positions(())
 
 
-def _collect(paths: pa.Array, positions: pa.Array, found: dict[str, list[np.ndarray]], name: str) -> None:
+def _collect(paths: pa.Array, positions: pa.Array, by_path: dict[str, list[np.ndarray]], name: str) -> None:
     if paths.null_count or positions.null_count:
         raise _wrong(name, "a row has no file or no position")
     if not pa.types.is_integer(positions.type) or not (
@@ -73,7 +73,7 @@ def _collect(paths: pa.Array, positions: pa.Array, found: dict[str, list[np.ndar
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
     for code, path in enumerate(encoded.dictionary.to_pylist()):
-        found.setdefault(path, []).append(numbers[order[starts[code] : starts[code + 1]]])
+        by_path.setdefault(path, []).append(numbers[order[starts[code] : starts[code + 1]]])
 
 
 def _vector(parts: list[np.ndarray], name: str) -> DeletionVector:
@@ -85,10 +85,10 @@ def _vector(parts: list[np.ndarray], name: str) -> DeletionVector:
 
 def _leaf(footer: Footer, field_id: int, name: str) -> int:
     """Return the Parquet column with ``field_id``; by its name if the file has no ids."""
-    wanted = str(field_id).encode()
+    text = str(field_id).encode()
     has_ids = any(_FIELD_ID in (field.metadata or {}) for field in footer.arrow)
     for place, field in enumerate(footer.arrow):
-        if (field.metadata or {}).get(_FIELD_ID) == wanted or (not has_ids and field.name == _NAMES[field_id]):
+        if (field.metadata or {}).get(_FIELD_ID) == text or (not has_ids and field.name == _NAMES[field_id]):
             # The deleted rows themselves may follow as further columns, but never precede these.
             if any(pa.types.is_nested(before.type) for before in list(footer.arrow)[:place]):
                 break

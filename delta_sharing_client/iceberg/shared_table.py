@@ -188,9 +188,9 @@ class _Places:
     def __call__(self, root: str, location: str) -> Place:
         provider = _Reload(self._rest, self._name, root, location)
         is_local = root.startswith("file:")
-        given = None
+        credentials = None
         if self._given is not None and not is_local:
-            given = from_iceberg(_config_for(self._given, location), root)
+            credentials = from_iceberg(_config_for(self._given, location), root)
         return open_place(
             root,
             provider,
@@ -198,7 +198,7 @@ class _Places:
             subject=f"table {self._name}",
             allowed=self._rest.allowed_data,
             table=str(self._name),
-            given=given,
+            given=credentials,
         )
 
 

@@ -89,12 +89,12 @@ def value_decoder(data_type: DataType) -> Decode | None:
             # A date, written before the column was widened.
             if nanos is not None and len(data) == _DAYS.size and base != "time":
                 return _DAYS.unpack(data)[0] * NANOS_PER_DAY
-            found: Any = uuids.text_of(data) if base == "uuid" else from_bytes(kind, data)
+            value: Any = uuids.text_of(data) if base == "uuid" else from_bytes(kind, data)
         except (struct.error, UnicodeDecodeError, ArithmeticError, ValueError):
             return None
         if nanos is not None:
-            return found * nanos
-        return None if found != found else found
+            return value * nanos
+        return None if value != value else value
 
     return decode
 

@@ -222,10 +222,10 @@ class _Snapshot:
             for file in self._files(of_data, pool, statistics):
                 if self._skips(file):
                     continue
-                found = deletes.of(file)
+                deletes_of_file = deletes.of(file)
                 values, required = self._partition_values(file)
-                shared = self._shared(file, values, found, pool)
-                equality = tuple(map(self._equality_ref, found.equality))
+                shared = self._shared(file, values, deletes_of_file, pool)
+                equality = tuple(map(self._equality_ref, deletes_of_file.equality))
                 task = self.planner.consider(shared, without=vector_ref(shared), equality=equality)
                 if task is not None:
                     yield structs_replace(task, required_ids=required) if required else task
@@ -252,10 +252,10 @@ class _Snapshot:
             )
         data = self._table.files.read(snapshot.manifest_list)
         listed = read_manifest_list(data, snapshot.manifest_list)
-        told = (snapshot.summary or {}).get("total-data-files")
-        if not listed and told not in (None, "0"):
+        count = (snapshot.summary or {}).get("total-data-files")
+        if not listed and count not in (None, "0"):
             raise DataError(
-                f"The manifest list is empty, but the snapshot counts {told} data files: it seems to be cut off.",
+                f"The manifest list is empty, but the snapshot counts {count} data files: it seems to be cut off.",
                 file_id=snapshot.manifest_list,
             )
         for manifest in listed:
@@ -355,8 +355,8 @@ class _Snapshot:
         for one in deletes.positions:
             if one.path not in self._positions:
                 self._positions[one.path] = pool.submit(self._read_positions, one)
-        found = [self._result(self._positions[one.path]).of(file.path) for one in deletes.positions]
-        vectors = [vector for vector in found if vector is not None]
+        stored = [self._result(self._positions[one.path]).of(file.path) for one in deletes.positions]
+        vectors = [vector for vector in stored if vector is not None]
         return encode_inline(union(vectors)) if vectors else None
 
     def _equality_ref(self, file: File) -> EqualityDeletesRef:

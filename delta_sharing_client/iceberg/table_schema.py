@@ -63,8 +63,8 @@ def schema_string(schema: dict[str, Any], properties: Mapping[str, str] | None =
     Raises ``ProtocolError`` if it is not a schema of Iceberg, ``UnsupportedFeatureError`` for a default value of a
     nested type.
     """
-    found = _struct(schema, (), 0)
-    return msgspec.json.encode(_with_systems(found, properties) if properties else found).decode()
+    struct = _struct(schema, (), 0)
+    return msgspec.json.encode(_with_systems(struct, properties) if properties else struct).decode()
 
 
 def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructField]:
@@ -72,10 +72,10 @@ def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructFie
 
     Each is pruned to one column of a simple type, below structs, that may be null.
     """
-    found: dict[int, StructField] = {}
+    columns: dict[int, StructField] = {}
     for schema in schemas:
-        _collect(parse_schema(schema_string(schema)), (), found)
-    return found
+        _collect(parse_schema(schema_string(schema)), (), columns)
+    return columns
 
 
 def reuses_names(schemas: Iterable[dict[str, Any]]) -> bool:
@@ -94,15 +94,15 @@ def reuses_names(schemas: Iterable[dict[str, Any]]) -> bool:
     return False
 
 
-def _collect(struct: StructType, above: tuple[StructField, ...], found: dict[int, StructField]) -> None:
+def _collect(struct: StructType, above: tuple[StructField, ...], columns: dict[int, StructField]) -> None:
     for item in struct.fields:
         if isinstance(item.type, StructType):
-            _collect(item.type, (*above, item), found)
+            _collect(item.type, (*above, item), columns)
         elif isinstance(item.type, (PrimitiveType, DecimalType)) and item.field_id is not None:
             pruned = dataclasses.replace(item, nullable=True)
             for parent in reversed(above):
                 pruned = dataclasses.replace(parent, type=StructType((pruned,)), nullable=True)
-            found.setdefault(item.field_id, pruned)
+            columns.setdefault(item.field_id, pruned)
 
 
 def _struct(node: dict[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:

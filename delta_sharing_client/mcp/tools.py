@@ -77,12 +77,12 @@ class Tools:
     def list_assets(self, where: str | None = None) -> dict[str, object]:
         """List what is shared: in ``where`` (a share, or share.schema), or in all shares."""
         rest = self._client.rest
-        found = [
+        assets = [
             {"kind": entry.kind.noun, "name": f"{share}.{entry.schema}.{entry.name}"}
             for share, schema in places(rest, where)
             for entry in assets_in(rest, share, schema)[1]
         ]
-        return _counted("assets", found, MOST_LISTED)
+        return _counted("assets", assets, MOST_LISTED)
 
     def describe(self, name: str) -> dict[str, object]:
         """Describe an asset: the columns, size and version of a table, or the facts of a volume, model or skill."""
@@ -107,8 +107,8 @@ class Tools:
         facts, columns = describe_table(self._client.table(name))
         # Its properties and features are long, and rarely useful.
         shown = {"kind": "table", **{key: facts[key] for key in _TABLE_FACTS}}
-        told = [{key: shortened(value) for key, value in column.items()} for column in columns]
-        return _stated(shown) | _counted("columns", list(map(_stated, told)), _MOST_COLUMNS)
+        shown_columns = [{key: shortened(value) for key, value in column.items()} for column in columns]
+        return _stated(shown) | _counted("columns", list(map(_stated, shown_columns)), _MOST_COLUMNS)
 
     def sample(self, table: str, rows: int = 10, columns: Sequence[str] | None = None) -> dict[str, object]:
         """Return the first rows of a table."""
@@ -128,10 +128,10 @@ class Tools:
         try:
             confine(connection)
             with queries.errors_of(self._client):
-                found = queries.relation(
+                relation = queries.relation(
                     self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
                 )
-                with reader_of(found) as reader:
+                with reader_of(relation) as reader:
                     return rows_answer(reader, reader.schema, self._limits.rows)
         finally:
             ends.cancel()
@@ -156,10 +156,10 @@ class Tools:
         shared = self._client.table(table)
         is_delta = shared.metadata().table_format is TableFormat.DELTA
         # The versions of an Iceberg table are ids of snapshots, not numbers.
-        found = shared.history(max(0, shared.version() - versions + 1)) if is_delta else shared.history()[-versions:]
+        commits = shared.history(max(0, shared.version() - versions + 1)) if is_delta else shared.history()[-versions:]
         entries = [
             {key: str(value) if key == "timestamp" else shortened(value) for key, value in facts.items()}
-            for facts in map(dataclasses.asdict, found)
+            for facts in map(dataclasses.asdict, commits)
         ]
         return {
             "versions": [{key: value for key, value in entry.items() if value not in (None, {})} for entry in entries]
@@ -168,8 +168,8 @@ class Tools:
     def list_files(self, volume: str, pattern: str | None = None) -> dict[str, object]:
         """List the files of a volume; ``pattern`` as in reports/*.csv."""
         files = self._client.volume(volume).files(pattern=pattern)
-        found = [{"path": file.path, "size": file.size} for file in itertools.islice(files, MOST_LISTED + 1)]
-        return _counted("files", found, MOST_LISTED, total="more")
+        listed = [{"path": file.path, "size": file.size} for file in itertools.islice(files, MOST_LISTED + 1)]
+        return _counted("files", listed, MOST_LISTED, total="more")
 
     def read_file(self, volume: str, path: str, offset: int = 0) -> dict[str, object]:
         """Return the text of a file of a volume, at most 64 kB from the byte ``offset`` on."""

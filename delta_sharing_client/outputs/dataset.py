@@ -83,8 +83,8 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
             Other options of pyarrow. With one of them the result is a one-shot ``pyarrow.dataset.Scanner``, as
             ``pyarrow.dataset.write_dataset`` needs; it reads ahead on its own threads.
         """
-        found = self._scanner(columns, filter, batch_size)
-        return pads.Scanner.from_batches(found.to_reader(), **options) if options else found
+        own = self._scanner(columns, filter, batch_size)
+        return pads.Scanner.from_batches(own.to_reader(), **options) if options else own
 
     def to_batches(self, columns: Any = None, filter: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
         """Return the rows as an iterator of record batches; parameters as in ``scanner``."""
@@ -211,10 +211,10 @@ class SharedScanner:
     @lazy
     def projected_schema(self) -> pa.Schema:
         """Schema of the rows."""
-        found = self._query(self.dataset_schema.empty_table()).schema
+        computed = self._query(self.dataset_schema.empty_table()).schema
         # Arrow's results lose the metadata of their fields and may be null; a plain column keeps its field.
         plain = set(self._plain)
-        return pa.schema(self.dataset_schema.field(field.name) if field.name in plain else field for field in found)
+        return pa.schema(self.dataset_schema.field(field.name) if field.name in plain else field for field in computed)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader; it reads only as far as rows are taken."""
@@ -231,14 +231,14 @@ class SharedScanner:
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first ``num_rows`` rows; reads no more than needed for them."""
-        found, left = [], num_rows
+        batches, left = [], num_rows
         with self.to_reader() as reader:
             for batch in reader if left > 0 else ():
-                found.append(batch.slice(0, left))
-                left -= found[-1].num_rows
+                batches.append(batch.slice(0, left))
+                left -= batches[-1].num_rows
                 if left == 0:
                     break
-            return pa.Table.from_batches(found, reader.schema)
+            return pa.Table.from_batches(batches, reader.schema)
 
     def count_rows(self) -> int:
         """Return the number of rows."""
@@ -299,8 +299,8 @@ class _ForDuckDB(SharedDataset):
 
     def _shown(self, schema: pa.Schema) -> pa.Schema:
         self._counting = counting_name(schema)
-        known = known_to_duckdb(schema)
-        return pa.schema([pa.field(self._counting, pa.bool_()), *known])
+        fields = known_to_duckdb(schema)
+        return pa.schema([pa.field(self._counting, pa.bool_()), *fields])
 
     def relation(self, target: Any) -> duckdb.DuckDBPyRelation:
         """Return all columns but that one as a relation on ``target``, a connection or DuckDB's default one."""
@@ -326,8 +326,8 @@ def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
     def unwanted(metadata: dict[bytes, bytes]) -> bool:
         return refuses_all or b'"edges"' in metadata.get(b"ARROW:extension:metadata", b"")
 
-    known = (without_extension(field, unwanted) if has_extension(field, unwanted) else field for field in schema)
-    return pa.schema(known, metadata=schema.metadata)
+    fields = (without_extension(field, unwanted) if has_extension(field, unwanted) else field for field in schema)
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

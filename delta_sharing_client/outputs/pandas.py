@@ -226,16 +226,16 @@ def _target(
     field: pa.Field, backend: DtypeBackend
 ) -> tuple[npt.DTypeLike, Optional[pd.api.extensions.ExtensionDtype]] | None:
     """Return the NumPy dtype for building the column and its pandas dtype, if different."""
-    found = field.type
-    if found in _NULLABLE:
+    arrow = field.type
+    if arrow in _NULLABLE:
         wants_mask = field.nullable or backend == "numpy_nullable"
-        return found.to_pandas_dtype(), _NULLABLE[found] if wants_mask else None
-    if found in _NULLABLE_FLOATS:
-        return found.to_pandas_dtype(), _NULLABLE_FLOATS[found] if backend == "numpy_nullable" else None
-    if pa.types.is_timestamp(found) and HAS_UNITS:
-        dtype = pa.array([], found).to_pandas().dtype
-        if getattr(dtype, "unit", found.unit) == found.unit:
-            return np.dtype(f"datetime64[{found.unit}]"), None if found.tz is None else dtype
+        return arrow.to_pandas_dtype(), _NULLABLE[arrow] if wants_mask else None
+    if arrow in _NULLABLE_FLOATS:
+        return arrow.to_pandas_dtype(), _NULLABLE_FLOATS[arrow] if backend == "numpy_nullable" else None
+    if pa.types.is_timestamp(arrow) and HAS_UNITS:
+        dtype = pa.array([], arrow).to_pandas().dtype
+        if getattr(dtype, "unit", arrow.unit) == arrow.unit:
+            return np.dtype(f"datetime64[{arrow.unit}]"), None if arrow.tz is None else dtype
     return None
 
 
@@ -296,25 +296,25 @@ class _Filled(FrameColumn):
 def _empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an uninitialized array. Arrow reuses the memory of earlier reads, which the system need not clear
     again; NumPy uses huge pages for large arrays, which the system clears faster."""
-    wanted = np.dtype(dtype)
-    size = rows * wanted.itemsize
-    if wanted.hasobject or not 0 < size <= _LARGE:
-        return np.empty(rows, wanted)
-    return np.frombuffer(pa.allocate_buffer(size), wanted)
+    numpy_dtype = np.dtype(dtype)
+    size = rows * numpy_dtype.itemsize
+    if numpy_dtype.hasobject or not 0 < size <= _LARGE:
+        return np.empty(rows, numpy_dtype)
+    return np.frombuffer(pa.allocate_buffer(size), numpy_dtype)
 
 
 class _Placed(_Filled):
     """Copies numbers, booleans and timestamps into memory that pandas takes over."""
 
     def __init__(
-        self, field: pa.Field, rows: int, dtype: npt.DTypeLike, wanted: pd.api.extensions.ExtensionDtype | None
+        self, field: pa.Field, rows: int, dtype: npt.DTypeLike, pandas_dtype: pd.api.extensions.ExtensionDtype | None
     ) -> None:
         super().__init__(rows, dtype)
         self._field = field
-        self._wanted = wanted
+        self._wanted = pandas_dtype
         self._mask: npt.NDArray[np.bool_] | None = None
         # NumPy's floats and timestamps have a null value; other types need a mask.
-        beside = field.type in _NULLABLE or wanted in _NULLABLE_FLOATS.values()
+        beside = field.type in _NULLABLE or pandas_dtype in _NULLABLE_FLOATS.values()
         zero = False if pa.types.is_boolean(field.type) else 0
         self._filler = pa.scalar(zero, field.type) if beside else None
 
@@ -326,11 +326,11 @@ class _Placed(_Filled):
         values[:] = array.to_numpy(zero_copy_only=False)
 
     def finish(self) -> object:
-        values, wanted = self._filled(), self._wanted
-        if isinstance(wanted, pd.DatetimeTZDtype):
-            return pd.array(values.view(np.int64), dtype=wanted, copy=False)
-        if wanted is not None:
-            build: Any = wanted.construct_array_type()
+        values, pandas_dtype = self._filled(), self._wanted
+        if isinstance(pandas_dtype, pd.DatetimeTZDtype):
+            return pd.array(values.view(np.int64), dtype=pandas_dtype, copy=False)
+        if pandas_dtype is not None:
+            build: Any = pandas_dtype.construct_array_type()
             return build(values, self._nulls(), copy=False)
         if self._mask is not None:
             # Nulls in a NOT NULL column get the dtype that pandas would choose.
@@ -371,12 +371,12 @@ class _Dates(_Filled):
         nulls = array.null_count
         if nulls < len(array):
             days = array.view(pa.int32())
-            found = pc.min_max(days)
-            first, last = found["min"].as_py(), found["max"].as_py()
+            ends = pc.min_max(days)
+            first, last = ends["min"].as_py(), ends["max"].as_py()
             if self._covers(first, last, len(array)):
-                known = (pc.fill_null(days, first) if nulls else days).to_numpy()
+                numbers = (pc.fill_null(days, first) if nulls else days).to_numpy()
                 # All days are in the calendar; 'clip' only avoids a copy in numpy.
-                np.take(self._calendar, known - self._first, out=values, mode="clip")
+                np.take(self._calendar, numbers - self._first, out=values, mode="clip")
                 if nulls:
                     values[array.is_null().to_numpy(zero_copy_only=False)] = None
                 return
@@ -385,15 +385,15 @@ class _Dates(_Filled):
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
         """Return whether the calendar has the days, after extending it if that saves time for ``rows`` rows."""
-        known = len(self._calendar)
-        if self._first <= first and last < self._first + known:
+        length = len(self._calendar)
+        if self._first <= first and last < self._first + length:
             return True
-        if known:
-            first, last = min(first, self._first), max(last, self._first + known - 1)
+        if length:
+            first, last = min(first, self._first), max(last, self._first + length - 1)
         days = last - first + 1
         if first < _FIRST_DAY or last > _LAST_DAY or days > _LONGEST_CALENDAR:
             return False
-        if days - known > max(8 * rows, len(self._values)):
+        if days - length > max(8 * rows, len(self._values)):
             return False
         self._calendar = np.arange(first, last + 1).astype("datetime64[D]").astype(object)
         self._first = first

@@ -94,5 +94,5 @@ def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
                 rows = frame_of(pa.Table.from_batches([part]))
                 yield rows if predicate is None else rows.filter(predicate)
 
-    known = frame_of(schema.empty_table()).schema
-    return plugins.register_io_source(source, schema={counting: polars.Boolean, **known}).drop(counting)
+    columns_of_polars = frame_of(schema.empty_table()).schema
+    return plugins.register_io_source(source, schema={counting: polars.Boolean, **columns_of_polars}).drop(counting)

@@ -144,14 +144,14 @@ class SparseFile(io.RawIOBase):
         return self._joined(start, length)
 
     def _joined(self, start: int, length: int) -> pa.Buffer:
-        found, at = bytearray(), start
+        joined, at = bytearray(), start
         for block in self._blocks:
             if block.start <= at < block.stop:
                 part = block.data.slice(at - block.start, min(block.stop, start + length) - at)
-                found += memoryview(part)
+                joined += memoryview(part)
                 at += part.size
         if at == start + length:
-            return pa.py_buffer(bytes(found))
+            return pa.py_buffer(bytes(joined))
         raise DataError(f"Bytes {start} to {start + length} of a data file are needed but were not planned to be read.")
 
     # === Methods for pyarrow.PythonFile ===

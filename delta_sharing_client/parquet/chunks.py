@@ -144,12 +144,12 @@ class Chunks:
 
     def _columns(self, data: bytes, at: int) -> tuple[dict[int, int], int]:
         count, _, at = list_header(data, at)
-        found = {}
+        places = {}
         for leaf in range(count):
             if leaf in self._wanted:
-                found[leaf] = at
+                places[leaf] = at
             at = skip_struct(data, at)
-        return found, at
+        return places, at
 
     def _decoded(self, group: int, leaf: int) -> ColumnChunk:
         parsed = self._parsed

@@ -99,21 +99,21 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     length = footer_length(tail, file_size)
     footer = tail.slice(tail.size - length, length)
     data = footer.to_pybytes()
-    found, problem = None, None
+    parsed, problem = None, None
     try:
-        found = _read(data)
+        parsed = _read(data)
     except DataError as error:
         # Perhaps only the writer's Arrow schema is invalid.
         problem = error
-    if found is None or (
-        not _is_plain(found[1]) and _any(found[1], _is_another_form) and not _any(found[1], _needs_arrow_schema)
+    if parsed is None or (
+        not _is_plain(parsed[1]) and _any(parsed[1], _is_another_form) and not _any(parsed[1], _needs_arrow_schema)
     ):
         plain = _without_arrow_schema(data)
-        found = found if plain is None else _read(plain)
-    if found is None:
+        parsed = parsed if plain is None else _read(plain)
+    if parsed is None:
         assert problem is not None
         raise problem
-    metadata, arrow = found
+    metadata, arrow = parsed
     return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
 
 
@@ -167,8 +167,8 @@ def _without_arrow_schema(footer: bytes) -> bytes | None:
         return (item.get(_KEY) == _ARROW_SCHEMA, at, after), after
 
     try:
-        found, _ = read_struct(footer, 0, lists={_KEY_VALUES: list_of(spans)})
-        start, after = next((start, after) for is_it, start, after in found[_KEY_VALUES] if is_it)
+        fields, _ = read_struct(footer, 0, lists={_KEY_VALUES: list_of(spans)})
+        start, after = next((start, after) for is_it, start, after in fields[_KEY_VALUES] if is_it)
     except (IndexError, ValueError, TypeError, KeyError, StopIteration):
         return None
     place = footer.index(_ARROW_SCHEMA, start, after)
@@ -210,10 +210,10 @@ def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None
     schema."""
     if not SHORTCUTS.plain_schemas:
         return None
-    known, texts = _last[0], file.metadata.metadata
-    size = len(known.beginning)
-    if size and texts == known.texts and footer.slice(0, size).to_pybytes() == known.beginning:
-        return known.schema
+    last, texts = _last[0], file.metadata.metadata
+    size = len(last.beginning)
+    if size and texts == last.texts and footer.slice(0, size).to_pybytes() == last.beginning:
+        return last.schema
     schema = file.schema_arrow
     if not _is_plain(schema):
         return None
@@ -242,16 +242,16 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
         _check_names(data_type.field(index) for index in range(data_type.num_fields))
 
 
-def _any(schema: pa.Schema, wanted: Callable[[pa.DataType], bool]) -> bool:
-    return any(_holds(item.type, wanted) for item in schema)
+def _any(schema: pa.Schema, is_one: Callable[[pa.DataType], bool]) -> bool:
+    return any(_holds(item.type, is_one) for item in schema)
 
 
-def _holds(data_type: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+def _holds(data_type: pa.DataType, is_one: Callable[[pa.DataType], bool]) -> bool:
     """Return whether ``wanted`` is true for a type or one nested in it."""
     if isinstance(data_type, pa.BaseExtensionType):
-        return wanted(data_type) or _holds(data_type.storage_type, wanted)
+        return is_one(data_type) or _holds(data_type.storage_type, is_one)
     below = (data_type.field(index).type for index in range(data_type.num_fields))
-    return wanted(data_type) or any(_holds(item, wanted) for item in below)
+    return is_one(data_type) or any(_holds(item, is_one) for item in below)
 
 
 def _is_another_form(data_type: pa.DataType) -> bool:

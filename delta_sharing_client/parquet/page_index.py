@@ -80,8 +80,8 @@ def pages(offset_index: bytes, chunk: ColumnChunk, rows: int) -> DataPages | Non
     at least one row.
     """
     try:
-        found, _ = read_struct(offset_index, 0, lists={_LOCATIONS: list_of(read_struct)})
-        locations = [(item[_OFFSET], item[_SIZE], item[_FIRST_ROW]) for item in found[_LOCATIONS]]
+        fields, _ = read_struct(offset_index, 0, lists={_LOCATIONS: list_of(read_struct)})
+        locations = [(item[_OFFSET], item[_SIZE], item[_FIRST_ROW]) for item in fields[_LOCATIONS]]
     except UNREADABLE:
         return None
     if not all(isinstance(number, int) for location in locations for number in location):
@@ -98,7 +98,7 @@ def pages(offset_index: bytes, chunk: ColumnChunk, rows: int) -> DataPages | Non
     return DataPages(starts, firsts)
 
 
-def values(column_index: bytes, chunk: ColumnChunk, found: DataPages) -> list[PageValues] | None:
+def values(column_index: bytes, chunk: ColumnChunk, data_pages: DataPages) -> list[PageValues] | None:
     """Return the bounds of each of the pages ``found``.
 
     ``None`` if the index is damaged, has a wrong number of entries, contradicts itself or the footer in its null
@@ -112,13 +112,13 @@ def values(column_index: bytes, chunk: ColumnChunk, found: DataPages) -> list[Pa
     except UNREADABLE:
         return None
     lists = (null_pages, lowers, uppers, null_pages if null_counts is None else null_counts)
-    if any(len(item) != found.number for item in lists):
+    if any(len(item) != data_pages.number for item in lists):
         return None
     if total is not None and chunk.null_count is not None and total != chunk.null_count:
         return None
     described = []
     for page, empty in enumerate(null_pages):
-        held = found.rows[page + 1] - found.rows[page]
+        held = data_pages.rows[page + 1] - data_pages.rows[page]
         nulls = null_counts[page] if null_counts is not None else None
         if nulls is not None and not (nulls == held if empty else 0 <= nulls < held):
             return None

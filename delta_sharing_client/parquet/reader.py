@@ -69,5 +69,5 @@ def _settings() -> dict[str, object]:
     settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us"}
     # pyarrow has the first since 15, and the second since it made UUID and JSON columns extension types.
     exact = {"page_checksum_verification": True, "arrow_extensions_enabled": False}
-    known = inspect.signature(pq.ParquetFile.__init__).parameters
-    return settings | {name: value for name, value in exact.items() if name in known}
+    parameters = inspect.signature(pq.ParquetFile.__init__).parameters
+    return settings | {name: value for name, value in exact.items() if name in parameters}

@@ -71,13 +71,13 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     at += 1
     if byte < 128:
         return byte, at
-    found, shift = byte & 127, 7
+    value, shift = byte & 127, 7
     while True:
         byte = data[at]
         at += 1
-        found |= (byte & 127) << shift
+        value |= (byte & 127) << shift
         if byte < 128:
-            return found, at
+            return value, at
         shift += 7
         if shift == 70:
             raise ValueError("a number is longer than 64 bits")
@@ -85,8 +85,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 def number(data: bytes, at: int) -> tuple[int, int]:
     """Read a signed integer."""
-    found, at = varint(data, at)
-    return found >> 1 ^ -(found & 1), at
+    value, at = varint(data, at)
+    return value >> 1 ^ -(value & 1), at
 
 
 def binary(data: bytes, at: int) -> tuple[bytes, int]:
@@ -109,13 +109,13 @@ def read_struct(
     field's reader in ``lists``."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deep")
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     field = 0
     while True:
         header = data[at]
         at += 1
         if not header:
-            return found, at
+            return fields, at
         kind = header & 15
         if header >> 4:
             field += header >> 4
@@ -125,19 +125,19 @@ def read_struct(
         if lists is not None and field in lists:
             if kind != _LIST:
                 raise ValueError(f"the field {field} is not a list")
-            found[field], at = lists[field](data, at)
+            fields[field], at = lists[field](data, at)
         elif kind in _INTEGERS:
             value, at = varint(data, at)
-            found[field] = value >> 1 ^ -(value & 1)
+            fields[field] = value >> 1 ^ -(value & 1)
         elif kind in (_TRUE, _FALSE):
-            found[field] = kind == _TRUE
+            fields[field] = kind == _TRUE
         elif kind == _BINARY:
-            found[field], at = binary(data, at)
+            fields[field], at = binary(data, at)
         elif kind == _STRUCT:
-            found[field], at = read_struct(data, at, depth + 1)
+            fields[field], at = read_struct(data, at, depth + 1)
         else:
             after = skip(data, at, kind, depth)
-            found[field], at = data[at:after], after
+            fields[field], at = data[at:after], after
 
 
 def list_of(element: Reader) -> Reader:
@@ -152,11 +152,11 @@ def list_of(element: Reader) -> Reader:
         count, kind, at = list_header(data, at)
         if count and kind not in kinds:
             raise ValueError(f"a list has elements of the kind {kind}")
-        found = []
+        items = []
         for _ in range(count):
             value, at = element(data, at)
-            found.append(value)
-        return found, at
+            items.append(value)
+        return items, at
 
     return read
 

@@ -142,10 +142,10 @@ def _tasks(
         listed = files.pop(version)
         if request.of_view:
             _check_view(listed, table)
-        for found in _candidates(listed, table):
-            assert found.file.timestamp is not None
-            change = Change(found.kind, version, found.file.timestamp)
-            task = planner.consider(found.file, found.described_by, change, found.without, found.only)
+        for candidate in _candidates(listed, table):
+            assert candidate.file.timestamp is not None
+            change = Change(candidate.kind, version, candidate.file.timestamp)
+            task = planner.consider(candidate.file, candidate.described_by, change, candidate.without, candidate.only)
             if task is not None:
                 yield task
 
@@ -196,11 +196,11 @@ class _Descriptions:
         broken = self.breaks_before(self.end, table)
         if broken is None:
             return
-        version, found = broken
+        version, difference = broken
         where = "" if version is None else f" in version {version}"
         advice = "" if not version else f" Read the changes up to version {version - 1} and those from {version} on."
         raise SchemaChangeError(
-            f"The schema changed{where} in a way that one read of the change feed cannot span: {found}.{advice}",
+            f"The schema changed{where} in a way that one read of the change feed cannot span: {difference}.{advice}",
             table=table,
             version=version,
         )
@@ -208,8 +208,8 @@ class _Descriptions:
     def check_end(self, table: TableState) -> None:
         """Check that ``table`` is the table at the end of the feed."""
         end = dataclasses.replace(table, metadata=self.end)
-        told, found = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
-        if told != found:
+        first, last = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
+        if first != last:
             raise ProtocolError(
                 f"The change feed must end with the schema that the server states for version {table.version}, but it "
                 "ends with another one. Read again.",
@@ -285,8 +285,8 @@ def _difference(add: SharedFile, remove: SharedFile) -> Iterator[_Candidate]:
 
 def _same_vector(add: AddFile, remove: RemoveFile) -> bool:
     one, other = (
-        found and msgspec.structs.replace(found, path_or_inline_dv=without_query(found.path_or_inline_dv))
-        for found in (add.deletion_vector, remove.deletion_vector)
+        vector and msgspec.structs.replace(vector, path_or_inline_dv=without_query(vector.path_or_inline_dv))
+        for vector in (add.deletion_vector, remove.deletion_vector)
     )
     return one == other
 

@@ -68,8 +68,8 @@ class PackedTasks:
     @property
     def rows(self) -> int | None:
         """The number of rows without deleted ones, if the log states it for every file."""
-        known = [chunk.rows for chunk in self.chunks]
-        return None if None in known else sum(rows for rows in known if rows is not None)
+        counts = [chunk.rows for chunk in self.chunks]
+        return None if None in counts else sum(rows for rows in counts if rows is not None)
 
 
 class _Spool:

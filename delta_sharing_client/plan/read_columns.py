@@ -154,9 +154,9 @@ def left_out_metadata(schema: StructType) -> dict[str, str] | None:
     return {LEFT_OUT_KEY: json.dumps(left_out)} if left_out else None
 
 
-def left_out_note(found: Mapping[str, str], what: str) -> str:
+def left_out_note(columns: Mapping[str, str], what: str) -> str:
     """Return a sentence saying that ``what`` leaves out the columns ``found``."""
-    shown = ", ".join(f"'{name}' ({kind})" for name, kind in found.items())
+    shown = ", ".join(f"'{name}' ({kind})" for name, kind in columns.items())
     return (
         f"{what} is without columns of the table, of types that are not supported: {shown}. Name the columns that you "
         "need, or upgrade this package."
@@ -170,12 +170,12 @@ def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
     starts the message, such as "The file 'rows.csv'". Raises ``UnsupportedFeatureError``.
     """
     if isinstance(schema, pa.Schema):
-        found = json.loads((schema.metadata or {}).get(LEFT_OUT_KEY.encode(), b"{}"))
+        left_out = json.loads((schema.metadata or {}).get(LEFT_OUT_KEY.encode(), b"{}"))
     else:
-        found = left_out_columns(schema)
-    if found:
+        left_out = left_out_columns(schema)
+    if left_out:
         raise UnsupportedFeatureError(
-            f"{left_out_note(found, what)} It is not created, because it would lack them permanently.",
+            f"{left_out_note(left_out, what)} It is not created, because it would lack them permanently.",
             feature="columns of unsupported types",
         )
 
@@ -204,19 +204,19 @@ def _read_columns(
     below: dict[str, list[ColumnPath]] = {}
     for path in paths:
         below.setdefault(path[0], []).append(path[1:])
-    found: list[ReadColumn] = []
+    columns: list[ReadColumn] = []
     for name, subpaths in below.items():
         field = schema.find(name)
         if field is not None:
             pruned = _prune(field, subpaths)
             _refuse_void(pruned, ())
             origin = Origin.PARTITION if field.name.lower() in partitions else Origin.FILE
-            found.append(ReadColumn(field.name, origin, output_field(pruned, variant_as), pruned))
+            columns.append(ReadColumn(field.name, origin, output_field(pruned, variant_as), pruned))
         elif name in extra:
-            found.append(ReadColumn(name, Origin(name), extra[name], None))
+            columns.append(ReadColumn(name, Origin(name), extra[name], None))
         else:
             resolve_path((name,), schema)  # raises, with the nearest name
-    return tuple(found)
+    return tuple(columns)
 
 
 def _refuse_void(item: StructField, above: ColumnPath) -> None:
@@ -245,9 +245,9 @@ def _prune(field: StructField, paths: list[ColumnPath]) -> StructField:
     if any(not path for path in paths) or not isinstance(field.type, StructType):
         return field
     below: dict[str, list[ColumnPath]] = {}
-    known = Names(field.type)
+    names = Names(field.type)
     for path in paths:
-        (child,) = known.resolve(path[:1])
+        (child,) = names.resolve(path[:1])
         below.setdefault(child.name, []).append(path[1:])
     kept = tuple(_prune(child, below[child.name]) for child in field.type.fields if child.name in below)
     return dataclasses.replace(field, type=StructType(kept))

@@ -312,20 +312,20 @@ class _FileFilter:
         vector = described.deletion_vector
         described = AddFile(path="", partition_values=values, stats=described.stats, deletion_vector=vector)
         statistics = self._reader.read(described)
-        found = _ChangeStatistics(statistics, change, self._added)
-        return (None if self._may_match(found) else "by_statistics"), statistics.num_records
+        facts = _ChangeStatistics(statistics, change, self._added)
+        return (None if self._may_match(facts) else "by_statistics"), statistics.num_records
 
     def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:
         """Return whether a partition may match, decided once for all its files: enough for most predicates on large
         tables."""
         key = tuple(values.items())
-        known = self._known.get(key)
-        if known is None:
+        may_match_file = self._known.get(key)
+        if may_match_file is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             bare = AddFile(path="", partition_values=values)
-            known = self._known[key] = may_match(self._reader.read(bare))
-        return known
+            may_match_file = self._known[key] = may_match(self._reader.read(bare))
+        return may_match_file
 
 
 class _ChangeStatistics:

@@ -430,10 +430,10 @@ def explain(plan: ScanPlan) -> str:
     columns = {column.name: column for column in (*output, *filters)}
     from_file = [name for name, column in columns.items() if column.origin is Origin.FILE]
     constant = [name for name, column in columns.items() if column.origin is Origin.PARTITION]
-    dropped = [column.name for column in filters if column.name not in {found.name for found in output}]
+    dropped = [column.name for column in filters if column.name not in {column_read.name for column_read in output}]
     skipped = plan.skipped
     vectors = sum(1 for task in plan.tasks if task.has_vector)
-    known = [task.live_records for task in plan.tasks]
+    counts = [task.live_records for task in plan.tasks]
     version = "" if context.version is None else f", version {context.version}"
     lines = [
         f"{'Changes' if context.is_change_feed else 'Scan'} of {context.table}{version}",
@@ -467,8 +467,8 @@ def explain(plan: ScanPlan) -> str:
         lines.append(f"  files with deletion vectors: {vectors}")
     if equality := sum(1 for task in plan.tasks if task.equality):
         lines.append(f"  files with equality deletes: {equality}")
-    if plan.tasks and all(count is not None for count in known):
-        total = sum(count for count in known if count is not None)
+    if plan.tasks and all(count is not None for count in counts):
+        total = sum(count for count in counts if count is not None)
         lines.append(
             f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else "")
         )

@@ -55,19 +55,19 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
     another type.
     """
     rows = batch.num_rows
-    found: _Truth = None
+    truth: _Truth = None
     for part in expression.children if isinstance(expression, And) else (expression,):
-        if found is None:
-            found = _full(_evaluate(part, batch), rows).fill_null(False)
+        if truth is None:
+            truth = _full(_evaluate(part, batch), rows).fill_null(False)
         elif has_calls(part):
             # It may fail for rows that earlier conditions exclude.
-            found = pc.replace_with_mask(found, found, _evaluate_where(found, part, batch).fill_null(False))
+            truth = pc.replace_with_mask(truth, truth, _evaluate_where(truth, part, batch).fill_null(False))
         else:
-            found = pc.and_(found, _full(_evaluate(part, batch), rows).fill_null(False))
+            truth = pc.and_(truth, _full(_evaluate(part, batch), rows).fill_null(False))
         # No later conjunct can add rows.
-        if count_true(found) == 0:
+        if count_true(truth) == 0:
             break
-    return found
+    return truth
 
 
 def _full(truth: _Truth, rows: int) -> _Array:
@@ -89,13 +89,13 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> _Truth:
         case Comparison(op=op, left=left, right=right):
             return _compare_columns(op, _decoded(left, batch), _decoded(right, batch))
         case NullSafeEqual(left=left, right=Literal(value=value)):
-            found = _on_values(left, batch, lambda array: _compare(Op.EQ, array, value))
-            return pc.fill_null(found, False)
+            values_listed = _on_values(left, batch, lambda array: _compare(Op.EQ, array, value))
+            return pc.fill_null(values_listed, False)
         case NullSafeEqual(left=left, right=right):
             return _null_safe(_decoded(left, batch), _decoded(right, batch))
         case In(child=child):
-            found = listed(expression)
-            return _on_values(child, batch, lambda array: _in(array, found))
+            values_listed = listed(expression)
+            return _on_values(child, batch, lambda array: _in(array, values_listed))
         case IsNull(child=child):
             return _is_null(_column(child, batch) if isinstance(child, Column) else _decoded(child, batch))
         case Like(child=child):
@@ -111,16 +111,16 @@ def _fold(
     """Combine conditions from left to right; one that may fail is evaluated only for rows that are not yet
     ``decisive``.
     """
-    found = _evaluate(children[0], batch)
+    truth = _evaluate(children[0], batch)
     for child in children[1:]:
         if not has_calls(child):
-            found = combine(found, _evaluate(child, batch))
+            truth = combine(truth, _evaluate(child, batch))
             continue
-        found = _full(found, batch.num_rows)
-        undecided = (pc.invert(found) if decisive else found).fill_null(True)
-        decided = combine(found.filter(undecided), _evaluate_where(undecided, child, batch))
-        found = pc.replace_with_mask(found, undecided, decided)
-    return found
+        truth = _full(truth, batch.num_rows)
+        undecided = (pc.invert(truth) if decisive else truth).fill_null(True)
+        decided = combine(truth.filter(undecided), _evaluate_where(undecided, child, batch))
+        truth = pc.replace_with_mask(truth, undecided, decided)
+    return truth
 
 
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
@@ -158,22 +158,22 @@ def _on_values(operand: Operand, batch: pa.RecordBatch, test: Callable[[_Array],
 
 
 def _as_bound(array: _Array, column: Column) -> _Array:
-    wanted: Any = column.type
-    if pa.types.is_dictionary(wanted):
-        wanted = wanted.value_type
-    if is_view(wanted):
-        wanted = pa.large_string() if is_text(wanted) else pa.large_binary()
-    if pa.types.is_timestamp(wanted) and wanted.unit != "ns":
+    data_type: Any = column.type
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if is_view(data_type):
+        data_type = pa.large_string() if is_text(data_type) else pa.large_binary()
+    if pa.types.is_timestamp(data_type) and data_type.unit != "ns":
         # Constants are in microseconds.
-        wanted = pa.timestamp("us", wanted.tz)
-    if array.type == wanted:
+        data_type = pa.timestamp("us", data_type.tz)
+    if array.type == data_type:
         return array
-    if kind_of(array.type) is kind_of(wanted):
+    if kind_of(array.type) is kind_of(data_type):
         try:
-            return array.cast(wanted)
+            return array.cast(data_type)
         except pa.ArrowInvalid:
             pass
-    raise DataError(f"The column '{column}' is {array.type} in the batch, but the filter is bound to {wanted}.")
+    raise DataError(f"The column '{column}' is {array.type} in the batch, but the filter is bound to {data_type}.")
 
 
 def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:
@@ -211,22 +211,22 @@ def _compare(op: Op, array: _Array, value: Value) -> _Truth:
         if op in (Op.NE, Op.LT):
             return pc.invert(nan)
         return pc.or_kleene(nan, pc.invert(nan)) if op is Op.LE else pc.and_kleene(nan, pc.invert(nan))
-    found = kernel(array, pa.scalar(value, array.type))
-    return pc.or_(found, nan) if op in (Op.GT, Op.GE) else found
+    truth = kernel(array, pa.scalar(value, array.type))
+    return pc.or_(truth, nan) if op in (Op.GT, Op.GE) else truth
 
 
-def _in(array: _Array, wanted: InSortedList) -> _Truth:
+def _in(array: _Array, values: InSortedList) -> _Truth:
     if kind_of(array.type) is Kind.FLOATING:
         # Hashing distinguishes -0.0 from 0.0; adding zero makes both 0.0.
-        found = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), wanted.array(array.type))
+        truth = pc.is_in(pc.add(array, pa.scalar(0.0, array.type)), values.array(array.type))
     else:
-        found = pc.is_in(array, wanted.array(array.type))
-    if wanted.known.has_nan:
-        found = pc.or_(found, pc.is_nan(array))
-    if wanted.known.has_null:
+        truth = pc.is_in(array, values.array(array.type))
+    if values.known.has_nan:
+        truth = pc.or_(truth, pc.is_nan(array))
+    if values.known.has_null:
         # With a null in the list, a miss is unknown.
-        return pc.if_else(pc.and_(found, array.is_valid()), True, pa.scalar(None, pa.bool_()))
-    return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.bool_()))
+        return pc.if_else(pc.and_(truth, array.is_valid()), True, pa.scalar(None, pa.bool_()))
+    return pc.if_else(array.is_valid(), truth, pa.scalar(None, pa.bool_()))
 
 
 def _like(array: _Array, like: Like) -> _Truth:
@@ -290,7 +290,7 @@ def _as_double(array: _Array) -> _Array:
 
 def _as_decimals(a: _Array, b: _Array) -> tuple[_Array, _Array]:
     digits = [(t.precision, t.scale) if pa.types.is_decimal(t) else (20, 0) for t in (a.type, b.type)]
-    scale = max(found[1] for found in digits)
+    scale = max(pair[1] for pair in digits)
     common = pa.decimal256(max(precision - own for precision, own in digits) + scale, scale)
     return a.cast(common), b.cast(common)
 
@@ -332,8 +332,8 @@ def _argument(argument: Any, data_type: pa.DataType) -> Any:
 
 def _arithmetic(arithmetic: functions.Arithmetic, call: Call, arguments: list[Any]) -> _Array:
     if pa.types.is_decimal(call.type):
-        given = [item.value if isinstance(item, Literal) else item.type for item in arguments]
-        sides = [_argument(item, functions.decimal_type(own)) for item, own in zip(arguments, given, strict=True)]
+        operands = [item.value if isinstance(item, Literal) else item.type for item in arguments]
+        sides = [_argument(item, functions.decimal_type(own)) for item, own in zip(arguments, operands, strict=True)]
     else:
         sides = [_argument(item, call.type) for item in arguments]
     if arithmetic.divides:

@@ -105,11 +105,13 @@ def _condition(node: _Node, inverted: bool = False) -> Expression:
 
 
 def _is_in(node: _Call, inverted: bool) -> Expression:
-    column, found, has_null = _membership(node)
+    column, within, has_null = _membership(node)
     if has_null:
-        return Or((found, IsNull(column))) if not inverted else Or((And((found, Not(IsNull(column)))), IsNull(column)))
-    # In Arrow, membership is never unknown: a null is not in the list, and its negation is true.
-    return And((found, Not(IsNull(column)))) if inverted else found
+        return (
+            Or((within, IsNull(column))) if not inverted else Or((And((within, Not(IsNull(column)))), IsNull(column)))
+        )
+    # In Arrow, within is never unknown: a null is not in the list, and its negation is true.
+    return And((within, Not(IsNull(column)))) if inverted else within
 
 
 def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
@@ -117,8 +119,8 @@ def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
     values = node.options.get("value_set")
     if not isinstance(values, list) or node.options.get("null_matching_behavior") != _MATCH_NULLS:
         raise UnsaidError("A list that matches nulls in its own way")
-    column, known = _operand(node.arguments[0]), constants(values, "a list")
-    return column, In(column, tuple(known)) if known else Literal(False), len(known) < len(values)
+    column, literals = _operand(node.arguments[0]), constants(values, "a list")
+    return column, In(column, tuple(literals)) if literals else Literal(False), len(literals) < len(values)
 
 
 def _if_else(node: _Call) -> Expression:
@@ -129,9 +131,9 @@ def _if_else(node: _Call) -> Expression:
     if is_of_nulls and functions == ["is_valid", "is_in"]:
         assert isinstance(test, _Call)
         assert isinstance(then, _Call)
-        column, found, _ = _membership(then)
+        column, within, _ = _membership(then)
         if column == _operand(test.arguments[0]):
-            return found
+            return within
     raise UnsaidError("The function 'if_else'")
 
 
@@ -205,19 +207,19 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
         return _Constant(value if _NANOS_OF_DAY in str(value.type) else value.as_py())
     if kind != "call":
         raise ValueError(kind)
-    found = _Call(text)
+    call = _Call(text)
     while (entry := next(following))[0] != "end":
         if entry[0] == "options":
             options = batch.column(int(entry[1]))
-            found.options = options[0].as_py()
+            call.options = options[0].as_py()
             if _NANOS_OF_DAY in str(options.type):
-                found.options["value_set"] = list(options[0]["value_set"].values)
+                call.options["value_set"] = list(options[0]["value_set"].values)
             if text == "cast":
                 # The value is a null; only its type matters.
-                found.options["to_type"] = options.type.field("to_type").type
+                call.options["to_type"] = options.type.field("to_type").type
         else:
-            found.arguments.append(_node(*entry, following, batch))
-    return found
+            call.arguments.append(_node(*entry, following, batch))
+    return call
 
 
 class _CSchema(ctypes.Structure):

@@ -230,13 +230,13 @@ def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
     if not isinstance(typed, Call):
         return typed
     name, arguments = typed.name, typed.arguments
-    given = [item for item in arguments if not _is_void(item)]
+    present = [item for item in arguments if not _is_void(item)]
     skips_nulls = functions.ROWS[name].skips_nulls
-    if skips_nulls and len(given) < 2:
-        return given[0] if given else Literal(None)
-    if not skips_nulls and len(given) < len(arguments):
+    if skips_nulls and len(present) < 2:
+        return present[0] if present else Literal(None)
+    if not skips_nulls and len(present) < len(arguments):
         return Literal(None)
-    arguments = given
+    arguments = present
     data_type = functions.result_type(
         name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
     )
@@ -359,15 +359,15 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
             f"{format_value(value)}.{hint}"
         )
     try:
-        found = convert(value)
+        converted = convert(value)
     except UsageError as error:
         raise UsageError(f"The {_named(column)} is {describe(column.type)}. {error.message}") from None
-    if row.zone is Zone.LOCAL and isinstance(found, Moment) and found.zone is Zone.UTC:
+    if row.zone is Zone.LOCAL and isinstance(converted, Moment) and converted.zone is Zone.UTC:
         raise UsageError(
-            f"The {_named(column)} is a timestamp without time zone and does not compare with the instant {found}."
+            f"The {_named(column)} is a timestamp without time zone and does not compare with the instant {converted}."
             " Leave out the zone."
         )
-    return found
+    return converted
 
 
 def _rewrite(op: Op, column: Typed, value: Value, grid: Grid) -> Expression:
@@ -397,13 +397,13 @@ def _rewrite(op: Op, column: Typed, value: Value, grid: Grid) -> Expression:
     return equal if op is Op.EQ else Not(equal)
 
 
-def _search(grid: Grid, found: Callable[[int], bool], value: Value) -> int:
+def _search(grid: Grid, is_reached: Callable[[int], bool], value: Value) -> int:
     low, high = grid.low, grid.high + 1
     while low < high:
         middle = (low + high) // 2
         ordering = order(grid.value(middle), value)
         assert ordering is not None, "a constant that has a grid is not null"
-        if found(ordering):
+        if is_reached(ordering):
             high = middle
         else:
             low = middle + 1

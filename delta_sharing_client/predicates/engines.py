@@ -89,14 +89,14 @@ def true_column(operand: Operand, what: str) -> Expression:
 def constant(value: Any, what: str) -> Literal:
     """Return a constant; ``UnsaidError`` for NaN, which compares differently elsewhere, and for unsupported types."""
     try:
-        found = Literal(value)
+        literal = Literal(value)
     except UsageError:
-        found = None
-    if found is None or isinstance(found.value, Interval):
+        literal = None
+    if literal is None or isinstance(literal.value, Interval):
         raise UnsaidError(f"The constant {value!r} in {what}")
-    if isinstance(found.value, float) and math.isnan(found.value):
+    if isinstance(literal.value, float) and math.isnan(literal.value):
         raise UnsaidError(f"NaN in {what}")
-    return found
+    return literal
 
 
 def constants(values: Iterable[Any], what: str) -> list[Literal]:

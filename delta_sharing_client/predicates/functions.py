@@ -187,10 +187,10 @@ def result_type(name: str, arguments: _Arguments, shown: str) -> pa.DataType:
     types = [item if isinstance(item, pa.DataType) else constant_type(item) for item in arguments]
     checked = types if row.arithmetic else types[:1]
     if row.takes is not None and not {kind_of(item) for item in checked} <= row.takes[1]:
-        found = " and ".join(describe(item) for item in checked)
+        described = " and ".join(describe(item) for item in checked)
         is_dated = name in ("+", "-") and DATES & {kind_of(item) for item in checked}
         advice = " Write days as an interval, as in now() - INTERVAL '7' DAY." if is_dated else ""
-        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {found}.{advice}")
+        raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {described}.{advice}")
     if row.most and len(arguments) > row.most:
         raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
     return row.result if isinstance(row.result, pa.DataType) else row.result(arguments, types, shown)
@@ -200,10 +200,10 @@ def _common_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataTyp
     kinds = {kind_of(item) for item in types}
     if kinds <= NUMBERS:
         return _common_number(arguments, types, shown)
-    wanted = {kind_of(item) for item in arguments if isinstance(item, pa.DataType)} or kinds
+    arguments_kinds = {kind_of(item) for item in arguments if isinstance(item, pa.DataType)} or kinds
     # A constant used with dates or timestamps may be their text, or a date used with timestamps.
-    if len(wanted) == 1 and Kind.OTHER not in wanted:
-        (kind,) = wanted
+    if len(arguments_kinds) == 1 and Kind.OTHER not in arguments_kinds:
+        (kind,) = arguments_kinds
         readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in DATES else {kind}
         if kinds <= readable - ({Kind.TIMESTAMP_NTZ} if kind is Kind.DATE else set()):
             return next(item for item in types if kind_of(item) is kind)
@@ -271,18 +271,18 @@ def _written_decimal(arguments: Any, types: _Types, shown: str) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def decimal_type(given: pa.DataType | Value) -> pa.DataType:
+def decimal_type(value: pa.DataType | Value) -> pa.DataType:
     """Return the decimal type of a number, or of a numeric type, in a call with decimals."""
-    return pa.decimal128(*_digits_of(given))
+    return pa.decimal128(*_digits_of(value))
 
 
-def _digits_of(given: Any) -> tuple[int, int]:
+def _digits_of(value: Any) -> tuple[int, int]:
     """Return the precision and scale of a constant, or of all values of a type."""
-    if not isinstance(given, pa.DataType):
-        return _digits(given)
-    if pa.types.is_decimal(given):
-        return given.precision, given.scale
-    return _INTEGER_DIGITS[given.bit_width], 0
+    if not isinstance(value, pa.DataType):
+        return _digits(value)
+    if pa.types.is_decimal(value):
+        return value.precision, value.scale
+    return _INTEGER_DIGITS[value.bit_width], 0
 
 
 def _digits(value: int | decimal.Decimal) -> tuple[int, int]:
@@ -309,16 +309,16 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
         return _computed(row.arithmetic, [as_type(value, data_type) for value in values], data_type, shown)
     assert row.value is not None
     try:
-        found = row.value(*values)
+        result = row.value(*values)
     except (ValueError, ArithmeticError, UsageError):
         raise cast_failure(shown, values[0], data_type) from None
-    if isinstance(found, (Day, Moment)):
+    if isinstance(result, (Day, Moment)):
         grid = KINDS[kind_of(data_type)].grid(data_type)
-        index = found.days if isinstance(found, Day) else found.nanoseconds // NANOS[data_type.unit]
+        index = result.days if isinstance(result, Day) else result.nanoseconds // NANOS[data_type.unit]
         assert grid is not None
         if not grid.low <= index <= grid.high:
             raise overflow(shown, data_type)
-    return found
+    return result
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
@@ -326,17 +326,17 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
     no value.
     """
     row = ROWS[name]
-    given = [value for value in values if value is not None]
-    if len(given) < len(values) and not (row.skips_nulls and given):
+    present = [value for value in values if value is not None]
+    if len(present) < len(values) and not (row.skips_nulls and present):
         return None
-    if row.arithmetic and not row.arithmetic.divides and all(type(value) is int for value in given):
-        found: int = row.arithmetic.plain(*given)
-        return found
-    if row.with_interval and all(isinstance(value, Interval) for value in given):
-        return _sum_of_intervals([value for value in given if isinstance(value, Interval)], shown)
-    data_type = result_type(name, given, shown)
+    if row.arithmetic and not row.arithmetic.divides and all(type(value) is int for value in present):
+        result: int = row.arithmetic.plain(*present)
+        return result
+    if row.with_interval and all(isinstance(value, Interval) for value in present):
+        return _sum_of_intervals([value for value in present if isinstance(value, Interval)], shown)
+    data_type = result_type(name, present, shown)
     try:
-        return apply(name, given, data_type, shown)
+        return apply(name, present, data_type, shown)
     except DataError as error:
         raise UsageError(error.message) from None
 
@@ -381,9 +381,9 @@ def shifted(value: Value, interval: Interval) -> Day | Moment:
 def _months_later(days: int, count: int) -> int:
     year, month, day = civil_of(days)
     years, month = divmod(month - 1 + count, 12)
-    found = days_of(year + years, month + 1, min(day, days_in_month(year + years, month + 1)))
-    assert found is not None
-    return found
+    day_number = days_of(year + years, month + 1, min(day, days_in_month(year + years, month + 1)))
+    assert day_number is not None
+    return day_number
 
 
 def _sum_of_intervals(intervals: Sequence[Interval], shown: str) -> Interval:
@@ -431,9 +431,9 @@ def compute(name: str, array: _Array, constants: Sequence[Value], data_type: pa.
     """Apply a function to every value of ``array`` and further constant arguments; errors as in ``apply``."""
     kernel = row_of(name, (array, *constants)).kernel
     try:
-        found = None if kernel is None else kernel(array, data_type, *constants)
-        if found is not None:
-            return found.cast(data_type)
+        computed = None if kernel is None else kernel(array, data_type, *constants)
+        if computed is not None:
+            return computed.cast(data_type)
     except (pa.ArrowInvalid, OverflowError):
         pass  # Evaluating value by value finds the value that fails.
     encoded = array.dictionary_encode()

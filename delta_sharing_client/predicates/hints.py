@@ -338,13 +338,13 @@ JsonHints = Union[str, Mapping[str, object], Sequence[object], None]
 _WRAPPERS = ("jsonPredicateHints", "json_predicate_hints")
 
 
-def from_json_hints(given: object) -> Expression:
+def from_json_hints(hints: object) -> Expression:
     """Parse a caller's ``jsonPredicateHints``, JSON text or a decoded value, as an unbound predicate.
 
     Raises ``UsageError`` if it is not JSON or not a predicate of the protocol; the message says what is wrong and
     where.
     """
-    tree = _decoded(given) if isinstance(given, str) else given
+    tree = _decoded(hints) if isinstance(hints, str) else hints
     for _ in range(2):  # in an object, possibly as text again
         if isinstance(tree, dict) and len(tree) == 1 and next(iter(tree)) in _WRAPPERS:
             (tree,) = tree.values()
@@ -455,10 +455,10 @@ class _Reader:
         kind = node.get("valueType") if isinstance(node, dict) else None
         if kind is None:
             return None
-        known = _TYPES.get(kind.lower()) if isinstance(kind, str) else None
-        if known is None:
+        type_of_hint = _TYPES.get(kind.lower()) if isinstance(kind, str) else None
+        if type_of_hint is None:
             raise UsageError(f"The valueType at {where} must be one of {', '.join(_READERS)}, found {kind!r}.")
-        return known
+        return type_of_hint
 
     def _value(self, value: Any, kind: str | None, where: str) -> Value:
         if value is None or (kind is None and isinstance(value, (bool, int, float, str))):
@@ -486,13 +486,13 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise UsageError(f"The JSON predicate hints are nested deeper than {MAX_DEPTH} levels.")
         op = node.get("op") if isinstance(node, dict) else None
-        known = _KNOWN.get(op.lower()) if isinstance(op, str) else None
-        if known is None:
-            found = repr(op) if isinstance(node, dict) else type(node).__name__
+        known_op = _KNOWN.get(op.lower()) if isinstance(op, str) else None
+        if known_op is None:
+            received = repr(op) if isinstance(node, dict) else type(node).__name__
             raise UsageError(
-                f"An object with an op was expected at {where}, one of {', '.join(_DEFINED)}; found {found}."
+                f"An object with an op was expected at {where}, one of {', '.join(_DEFINED)}; found {received}."
             )
-        return known
+        return known_op
 
 
 def _bool(text: str) -> bool:

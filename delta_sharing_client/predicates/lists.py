@@ -18,10 +18,10 @@ class SortedValues:
     """The constants of a bound list in the order of their values, as statistics have them, without null and NaN."""
 
     def __init__(self, values: tuple[Literal, ...]) -> None:
-        found = [comparable(item.value) for item in values if item.value is not None]
-        self.has_null = len(found) < len(values)
-        numbers = [value for value in found if not (isinstance(value, float) and math.isnan(value))]
-        self.has_nan = len(numbers) < len(found)
+        present = [comparable(item.value) for item in values if item.value is not None]
+        self.has_null = len(present) < len(values)
+        numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
+        self.has_nan = len(numbers) < len(present)
         # -0.0 becomes 0.0: hashing distinguishes them.
         self.keys = sorted(value + 0.0 if isinstance(value, float) else value for value in numbers)
         self._arrays: dict[pa.DataType, pa.Array] = {}
@@ -35,10 +35,10 @@ class SortedValues:
 
     def array(self, data_type: pa.DataType) -> pa.Array:
         """Return all values as an array, created once for each type."""
-        found = self._arrays.get(data_type)
-        if found is None:
-            found = self._arrays[data_type] = to_arrow(self.keys, data_type)
-        return found
+        keys = self._arrays.get(data_type)
+        if keys is None:
+            keys = self._arrays[data_type] = to_arrow(self.keys, data_type)
+        return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def listed(expression: In) -> InSortedList:
     """Return a bound ``IN`` with its values prepared."""
     if isinstance(expression, InSortedList):
         return expression
-    known = SortedValues(expression.values)
-    return InSortedList(expression.child, expression.values, known, range(len(known.keys)))
+    sorted_values = SortedValues(expression.values)
+    return InSortedList(expression.child, expression.values, sorted_values, range(len(sorted_values.keys)))
 
 
 def prepared(expression: Expression) -> Expression:
@@ -72,10 +72,10 @@ def prepared(expression: Expression) -> Expression:
 def narrowed(expression: Expression, places: Callable[[InSortedList], range]) -> Expression:
     """Return a prepared ``expression`` whose lists have only the values at ``places``, a subset of the current ones."""
 
-    def narrow(found: In) -> In:
-        assert isinstance(found, InSortedList)
-        kept = places(found)
-        return found if kept == found.places else InSortedList(found.child, found.values, found.known, kept)
+    def narrow(chosen: In) -> In:
+        assert isinstance(chosen, InSortedList)
+        kept = places(chosen)
+        return chosen if kept == chosen.places else InSortedList(chosen.child, chosen.values, chosen.known, kept)
 
     return _mapped(expression, narrow)
 

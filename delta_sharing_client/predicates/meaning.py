@@ -63,14 +63,14 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
 
 
 def _lookup(column: Column, row: Mapping[str, object]) -> object:
-    found: object = row
+    value: object = row
     for name in column.path:
-        if found is None:
+        if value is None:
             return None
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             raise UsageError(f"The column '{column}' looks for field {name!r} in a value that is not a struct.")
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def _value(operand: Operand, row: Mapping[str, object]) -> Value:

@@ -144,9 +144,9 @@ def _negated(build: Callable[[Operand, Any], Expression]) -> Callable[[Operand, 
 
 
 def _not_in(column: Operand, value: Any) -> Expression:
-    found = _in(column, value)
+    membership = _in(column, value)
     # NOT IN of an empty list holds for every row.
-    return Literal(True) if isinstance(found, Literal) else Not(found)
+    return Literal(True) if isinstance(membership, Literal) else Not(membership)
 
 
 OPERATORS: dict[str, Callable[[Operand, Any], Expression]] = {

@@ -48,7 +48,7 @@ def place_of_name(text: str, message: str) -> Place | None:
     for quoted in _QUOTED.findall(message):
         # Error messages escape backticks as the filter does.
         for name in (f"`{quoted.replace('`', '``')}`", quoted):
-            found = re.search(rf"(?<![\w`]){re.escape(name)}(?![\w`])", names.text, re.IGNORECASE)
-            if found is not None:
-                return names.place(*found.span())
+            name_match = re.search(rf"(?<![\w`]){re.escape(name)}(?![\w`])", names.text, re.IGNORECASE)
+            if name_match is not None:
+                return names.place(*name_match.span())
     return None

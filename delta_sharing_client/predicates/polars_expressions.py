@@ -110,13 +110,13 @@ def _binary(op: str, left: Any, right: Any) -> Expression:
         return _JOINS[op]((_condition(left), _condition(right)))
     if op not in _COMPARISONS:
         raise UnsaidError(f"The operator '{op}'")
-    found = compared(_COMPARISONS[op], _operand(left), _operand(right))
+    comparison = compared(_COMPARISONS[op], _operand(left), _operand(right))
     if op.endswith("Validity"):
-        equal = NullSafeEqual(found.left, found.right)
-        return equal if found.op is Op.EQ else Not(equal)
-    if Literal(None) in (found.left, found.right):
+        equal = NullSafeEqual(comparison.left, comparison.right)
+        return equal if comparison.op is Op.EQ else Not(equal)
+    if Literal(None) in (comparison.left, comparison.right):
         raise UnsaidError("A comparison with null")
-    return found
+    return comparison
 
 
 def _between(options: Any, inputs: list[Any]) -> Expression:
@@ -127,14 +127,14 @@ def _between(options: Any, inputs: list[Any]) -> Expression:
 
 
 def _is_in(options: Any, inputs: list[Any]) -> Expression:
-    column, given = _operand(inputs[0]), _evaluated(inputs[1])
+    column, series = _operand(inputs[0]), _evaluated(inputs[1])
     # A list is one value; a series is many values.
-    values = _values(given.item() if given.dtype.is_nested() and len(given) == 1 else given)
+    values = _values(series.item() if series.dtype.is_nested() and len(series) == 1 else series)
     if None in values:
         raise UnsaidError("A list with nulls")  # Polars treats nulls differently from SQL
-    known = constants(values, "a list")
-    found = In(column, tuple(known)) if known else Literal(False)
-    return And((found, Not(IsNull(column)))) if (options or {}).get("nulls_equal") else found
+    literals = constants(values, "a list")
+    membership = In(column, tuple(literals)) if literals else Literal(False)
+    return And((membership, Not(IsNull(column)))) if (options or {}).get("nulls_equal") else membership
 
 
 def _text(build: Callable[[Operand, str], Expression]) -> Callable[[Any, list[Any]], Expression]:
@@ -202,8 +202,8 @@ def _evaluated(node: Any) -> pl.Series:
         read = polars.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
     except polars.exceptions.PolarsError:
         raise UnsaidError("A number that JSON cannot represent") from None  # infinite, or NaN
-    found: pl.Series = polars.select(read).to_series()
-    return found
+    series: pl.Series = polars.select(read).to_series()
+    return series
 
 
 def _values(series: pl.Series) -> list[Any]:

@@ -104,20 +104,20 @@ def within(expression: Expression, statistics: Statistics) -> Expression:
     """Return an equivalent of the prepared ``expression`` for the rows that ``statistics`` describe, which looks up
     fewer values of long lists."""
 
-    def places(found: InSortedList) -> range:
-        column = found.child
-        if not isinstance(column, Column) or len(found.known.keys) < _LONG_LIST:
-            return found.places
+    def places(membership: InSortedList) -> range:
+        column = membership.child
+        if not isinstance(column, Column) or len(membership.known.keys) < _LONG_LIST:
+            return membership.places
         bounds = statistics.bounds(column.path)
         if bounds is None:
-            return found.places
+            return membership.places
         try:
             if kind_of(column.type) is not Kind.FLOATING:
-                return found.known.span(bounds.lower, bounds.upper)
+                return membership.known.span(bounds.lower, bounds.upper)
             lower, upper = _ends_of(column)
-            return found.known.span(lower(bounds), upper(bounds))
+            return membership.known.span(lower(bounds), upper(bounds))
         except TypeError:
-            return found.places  # bounds of a type other than the column's
+            return membership.places  # bounds of a type other than the column's
 
     return narrowed(expression, places)
 
@@ -236,8 +236,8 @@ def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
             leaf = _among(listed(expression).known)
         case _:
             return None
-    found = _range_of(left)
-    return None if found is None else lambda statistics: leaf(found(statistics))
+    range_of = _range_of(left)
+    return None if range_of is None else lambda statistics: leaf(range_of(statistics))
 
 
 def _range_of(operand: Operand) -> Callable[[Statistics], Range] | None:
@@ -279,8 +279,8 @@ def _range_of_cast(operand: Call) -> Callable[[Statistics], Range] | None:
             return None
 
     def bounds(statistics: Statistics) -> Range:
-        found = statistics.bounds(column.path)
-        return _UNKNOWN if found is None else Range(cast(found.lower), cast(found.upper))
+        own = statistics.bounds(column.path)
+        return _UNKNOWN if own is None else Range(cast(own.lower), cast(own.upper))
 
     return bounds
 
@@ -363,27 +363,27 @@ def _floating(op: Op, column: Column, value: Value) -> _Leaf:
     return (lambda b: not lower(b) >= limit) if op is Op.LT else (lambda b: not lower(b) > limit)
 
 
-def _in(column: Column, wanted: InSortedList) -> _Leaf:
-    if wanted.known.has_nan:
+def _in(column: Column, membership: InSortedList) -> _Leaf:
+    if membership.known.has_nan:
         return _possible
     if kind_of(column.type) is not Kind.FLOATING:
-        return _among(wanted.known)
+        return _among(membership.known)
     lower, upper = _ends_of(column)
-    span = wanted.known.span
+    span = membership.known.span
     return lambda b: bool(span(lower(b), upper(b)))
 
 
-def _among(wanted: SortedValues) -> _Leaf:
-    return lambda b: bool(wanted.span(b.lower, b.upper))
+def _among(values: SortedValues) -> _Leaf:
+    return lambda b: bool(values.span(b.lower, b.upper))
 
 
 def _not_in(column: Column, unwanted: InSortedList) -> _Leaf:
-    known = unwanted.known
-    if known.has_null:
+    values = unwanted.known
+    if values.has_null:
         return lambda bounds: False  # false for a hit, unknown for a miss
     if kind_of(column.type) is Kind.FLOATING:
         return _possible
-    return lambda b: b.lower != b.upper or b.lower is None or not known.span(b.lower, b.lower)
+    return lambda b: b.lower != b.upper or b.lower is None or not values.span(b.lower, b.lower)
 
 
 def _text(prefix: str, matches: Callable[[str], bool], *, negated: bool) -> _Leaf:

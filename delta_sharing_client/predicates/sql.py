@@ -77,9 +77,9 @@ def parse_sql(text: str) -> Expression:
     except UsageError as error:
         more, place = _advice(text)
         more = more or (_SUPPORTED if isinstance(error, _Unsupported) else "")
-        found = error.place and shielded.place(*error.place) if isinstance(error, _Unsupported) else error.place
+        origin = error.place and shielded.place(*error.place) if isinstance(error, _Unsupported) else error.place
         refused = UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip())
-        refused.place = place or place_of_name(text, error.message) or found
+        refused.place = place or place_of_name(text, error.message) or origin
         raise refused from None
     except sqlglot.errors.SqlglotError as error:
         more, place = _advice(text)
@@ -105,10 +105,10 @@ def _advice(text: str) -> tuple[str, Place | None]:
 def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Place | None:
     """Return the position where sqlglot stopped, in the original text; ``None`` if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
-    before, found = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
+    before, stopped = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
     # The context begins with the text, or a hundred characters before.
-    start = shielded.text.find(before + found)
-    return shielded.place(start + len(before), start + len(before) + len(found)) if found and start >= 0 else None
+    start = shielded.text.find(before + stopped)
+    return shielded.place(start + len(before), start + len(before) + len(stopped)) if stopped and start >= 0 else None
 
 
 # === Predicates ===
@@ -225,15 +225,15 @@ _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] 
 
 def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
     # Iterative: a filter may join thousands of conditions.
-    found: list[exp.Expression] = []
+    items: list[exp.Expression] = []
     stack = [node]
     while stack:
         item = stack.pop()
         if isinstance(item, kind):
             stack += [_part(item, "expression"), _part(item, "this")]
         else:
-            found.append(item)
-    return found
+            items.append(item)
+    return items
 
 
 # === Operands ===
@@ -279,10 +279,10 @@ def _add_to_date(unit: str) -> Callable[[exp.Expression], Operand]:
 
 
 def _add_to_timestamp(node: exp.Expression) -> Operand:
-    found = _UNITS.get(str(node.args.get("unit")).upper())
-    if found is None:
+    unit_and_size = _UNITS.get(str(node.args.get("unit")).upper())
+    if unit_and_size is None:
         raise _unsupported(node)
-    unit, size = found
+    unit, size = unit_and_size
     return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
 
 
@@ -318,10 +318,10 @@ def _count(node: exp.Expression) -> int:
     sign = 1
     if isinstance(count, exp.Mul) and count.expression.sql() == "-1":
         count, sign = _part(count, "this"), -1  # date_sub in sqlglot's form
-    found = _operand(count)
-    if isinstance(found, Literal) and type(found.value) is int:
-        return found.value * sign
-    raise UsageError(f"{_describe(node).capitalize()} adds a whole constant number; found {found}.")
+    operand = _operand(count)
+    if isinstance(operand, Literal) and type(operand.value) is int:
+        return operand.value * sign
+    raise UsageError(f"{_describe(node).capitalize()} adds a whole constant number; found {operand}.")
 
 
 def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
@@ -347,14 +347,14 @@ def _cast(node: exp.Expression) -> Operand:
 
 def _digits(target: exp.DataType) -> list[int]:
     """Return the written precision and scale of a decimal type."""
-    found = [str(param.this.this) for param in target.expressions]
-    if found and (
-        target.this.name != "DECIMAL" or len(found) > 2 or not all(re.fullmatch("[0-9]{1,9}", n) for n in found)
+    digits = [str(param.this.this) for param in target.expressions]
+    if digits and (
+        target.this.name != "DECIMAL" or len(digits) > 2 or not all(re.fullmatch("[0-9]{1,9}", n) for n in digits)
     ):
         raise UsageError(
             f"The type {target.sql('spark')} is not supported in a cast. Leave out what is in parentheses."
         )
-    return list(map(int, found))
+    return list(map(int, digits))
 
 
 def _function(name: str, node: exp.Expression) -> Operand:
@@ -579,11 +579,11 @@ def _unescape(literal: str) -> str:
             raise UsageError(f"{match[0]} is beyond Unicode.")
         return chr(code)
 
-    found = _ESCAPE.sub(replace, literal[1:-1])
+    text = _ESCAPE.sub(replace, literal[1:-1])
     # Two \u escapes may form one character as a surrogate pair.
-    if re.search("[\ud800-\udbff][\udc00-\udfff]", found):
-        return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return found
+    if re.search("[\ud800-\udbff][\udc00-\udfff]", text):
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text
 
 
 # === Checked access to sqlglot's nodes ===
@@ -643,20 +643,20 @@ def _describe(node: exp.Expression) -> str:
 
 def _written(node: exp.Expression) -> str:
     """Return SQL in the user's form, with the original literals, on one line."""
-    found = node.copy()
-    for literal in found.find_all(exp.Literal):
+    copied = node.copy()
+    for literal in copied.find_all(exp.Literal):
         if literal.is_string:
             original = _unshield(str(literal.this))
             literal.set("this", original if isinstance(original, str) else original.hex())
-    text = " ".join(found.sql("databricks").split())
+    text = " ".join(copied.sql("databricks").split())
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _place(error: sqlglot.errors.SqlglotError) -> str:
     """Return the position where sqlglot stopped, as part of a sentence; "" if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
-    found = _unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
-    return f" at '{found}'" if isinstance(found, str) and found.isprintable() and 0 < len(found) <= 60 else ""
+    shown = _unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
+    return f" at '{shown}'" if isinstance(shown, str) and shown.isprintable() and 0 < len(shown) <= 60 else ""
 
 
 def _shorten(text: str) -> str:

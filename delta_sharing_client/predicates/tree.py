@@ -161,11 +161,11 @@ def call(name: str, *arguments: Operand) -> Operand:
     if name in ("+", "-") and len(arguments) == 2:
         name, *shifted = _shift(name, *arguments)
         arguments = tuple(shifted)
-    found = Call(name, arguments)
+    expression = Call(name, arguments)
     values = [item.value for item in arguments if isinstance(item, Literal)]
     if len(values) < len(arguments) or not functions.ROWS[name].folds:
-        return found
-    return Literal(functions.fold(name, values, str(found)))
+        return expression
+    return Literal(functions.fold(name, values, str(expression)))
 
 
 def _shift(name: str, left: Operand, right: Operand) -> tuple[str, Operand, Operand]:
@@ -367,27 +367,27 @@ class Or(Joined):
 
 def all_of(children: Iterable[Expression]) -> Expression:
     """Return the conjunction of any number of predicates (none: ``TRUE``)."""
-    found = tuple(children)
-    return And(found) if len(found) > 1 else found[0] if found else Literal(True)
+    parts = tuple(children)
+    return And(parts) if len(parts) > 1 else parts[0] if parts else Literal(True)
 
 
 def any_of(children: Iterable[Expression]) -> Expression:
     """Return the disjunction of any number of predicates (none: ``FALSE``)."""
-    found = tuple(children)
-    return Or(found) if len(found) > 1 else found[0] if found else Literal(False)
+    parts = tuple(children)
+    return Or(parts) if len(parts) > 1 else parts[0] if parts else Literal(False)
 
 
 def known_of_all(children: Iterable[Expression | None]) -> Expression | None:
     """Return the conjunction of the known ``children``, ``None`` if none is known."""
-    known = [child for child in children if child is not None]
-    return all_of(known) if known else None
+    present = [child for child in children if child is not None]
+    return all_of(present) if present else None
 
 
 def known_of_any(children: Iterable[Expression | None]) -> Expression | None:
     """Return the disjunction of ``children``, ``None`` if one is unknown, because it could be true."""
-    found = list(children)
-    known = [child for child in found if child is not None]
-    return any_of(known) if len(known) == len(found) else None
+    all_children = list(children)
+    present = [child for child in all_children if child is not None]
+    return any_of(present) if len(present) == len(all_children) else None
 
 
 def as_expression(value: object) -> Expression:
@@ -587,8 +587,8 @@ def membership(column: Operand, values: Iterable[object]) -> Expression:
     """Return ``column IN (values)``, ``FALSE`` if there are no values."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise UsageError(f"IN on '{column}' needs a list of values; found {type(values).__name__}.")
-    found = tuple(value if isinstance(value, Literal) else Literal(normalise(value)) for value in values)
-    return In(column, found) if found else Literal(False)
+    literals = tuple(value if isinstance(value, Literal) else Literal(normalise(value)) for value in values)
+    return In(column, literals) if literals else Literal(False)
 
 
 def _operand(value: object) -> Operand:
@@ -614,8 +614,8 @@ def tests(expression: Expression) -> Iterator[Expression]:
 
 def columns(expression: Expression) -> frozenset[ColumnPath]:
     """Return the paths of all columns that ``expression`` reads."""
-    found = (operand for test in tests(expression) for operand in operands(test))
-    return frozenset(column.path for operand in found for column in columns_in(operand))
+    all_operands = (operand for test in tests(expression) for operand in operands(test))
+    return frozenset(column.path for operand in all_operands for column in columns_in(operand))
 
 
 def operands(expression: Expression) -> tuple[Operand, ...]:

@@ -151,8 +151,8 @@ _WIDE = decimal.Context(prec=2000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 def _float_at(index: int) -> float:
     # Bit patterns of non-negative floats ascend; those of negative ones mirror them.
-    found = struct.unpack("<f", struct.pack("<I", abs(index)))[0]
-    return math.copysign(found, index)
+    number = struct.unpack("<f", struct.pack("<I", abs(index)))[0]
+    return math.copysign(number, index)
 
 
 def _exact_float(value: Value) -> Value:
@@ -262,16 +262,16 @@ def from_arrow(array: Any) -> list[Value]:
 
 def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
     """Return an array of ``values`` of the type ``data_type``; timestamps have microseconds or nanoseconds."""
-    found = map(comparable, values)
+    comparables = map(comparable, values)
     if pa.types.is_date(data_type):
-        return pa.array(found, pa.int32()).cast(data_type)
+        return pa.array(comparables, pa.int32()).cast(data_type)
     if pa.types.is_timestamp(data_type):
         unit = "ns" if data_type.unit == "ns" else "us"
-        counts = [None if nanos is None else nanos // NANOS[unit] for nanos in found]
+        counts = [None if nanos is None else nanos // NANOS[unit] for nanos in comparables]
         return pa.array(counts, pa.timestamp(unit, data_type.tz))
     if pa.types.is_time(data_type):
-        return pa.array([None if nanos is None else nanos // NANOS[data_type.unit] for nanos in found], data_type)
-    return pa.array(found, data_type)
+        return pa.array([None if nanos is None else nanos // NANOS[data_type.unit] for nanos in comparables], data_type)
+    return pa.array(comparables, data_type)
 
 
 def comparable(value: Value) -> Any:

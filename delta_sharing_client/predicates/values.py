@@ -238,8 +238,8 @@ def parse_date(text: str) -> Day:
 
 def parse_moment(text: str) -> Moment:
     """Parse a timestamp with :func:`delta_sharing_client.instants.parse_timestamp`."""
-    found = instants.parse_timestamp(text)
-    return Moment(found.nanoseconds, Zone.UTC if found.zoned else Zone.LOCAL)
+    parsed = instants.parse_timestamp(text)
+    return Moment(parsed.nanoseconds, Zone.UTC if parsed.zoned else Zone.LOCAL)
 
 
 def parse_clock(text: str) -> Clock:
@@ -473,10 +473,10 @@ def timestamp_of(zone: Zone) -> Callable[[Value], Moment]:
 
     def convert(value: Value) -> Moment:
         if isinstance(value, str):
-            found = cast_timestamp(value, ignore_zone=zone is Zone.LOCAL)
-            if found is None:
+            nanoseconds = cast_timestamp(value, ignore_zone=zone is Zone.LOCAL)
+            if nanoseconds is None:
                 raise ValueError
-            return Moment(found, zone)
+            return Moment(nanoseconds, zone)
         if isinstance(value, int):
             micros = max(-(1 << 63), min(value * MICROS_PER_SECOND, (1 << 63) - 1))
             return Moment(micros * 1000, zone)

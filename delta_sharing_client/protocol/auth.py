@@ -245,12 +245,12 @@ class TokenAuth(SharingAuth):
         return True
 
     def secrets(self) -> list[str]:
-        given, token = self._credentials, _shared_token(self._credentials).token
-        known = [] if token is None else [token.value.reveal()]
-        if isinstance(given, ClientCredentials) and given.client_secret is not None:
-            known += [header.removeprefix("Basic ") for header in _basic_headers(given)]
-            known.append(given.client_secret.reveal())
-        return known
+        credentials, token = self._credentials, _shared_token(self._credentials).token
+        texts = [] if token is None else [token.value.reveal()]
+        if isinstance(credentials, ClientCredentials) and credentials.client_secret is not None:
+            texts += [header.removeprefix("Basic ") for header in _basic_headers(credentials)]
+            texts.append(credentials.client_secret.reveal())
+        return texts
 
     def hint(self) -> str:
         if isinstance(self._credentials, BearerToken):
@@ -258,10 +258,10 @@ class TokenAuth(SharingAuth):
         return "The token endpoint returned a token that the server does not accept; ask the data provider."
 
     def _fetch(self) -> _Token:
-        given = self._credentials
-        if isinstance(given, BearerToken):
-            _check_expiration(given.expires)
-            text = given.token.reveal()
+        credentials = self._credentials
+        if isinstance(credentials, BearerToken):
+            _check_expiration(credentials.expires)
+            text = credentials.token.reveal()
             check_sendable(text, "The bearer token of the profile")
             now = time.time()
             return _Token.living(text, now, _life_of_jwt(text, now))
@@ -300,8 +300,8 @@ class TokenAuth(SharingAuth):
         if not 200 <= status < 300 or token is None or not token.access_token:
             # Assertions are valid credentials for a while, too.
             secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]
-            known = status >= 300 or error_of(body) != (None, None) or html_page(body) is not None
-            refusal = Refusal.read(status, body if known else b"", secrets, response.headers.get("WWW-Authenticate"))
+            is_ours = status >= 300 or error_of(body) != (None, None) or html_page(body) is not None
+            refusal = Refusal.read(status, body if is_ours else b"", secrets, response.headers.get("WWW-Authenticate"))
             error = AuthError(_failure(refusal), status=status, error_code=refusal.code)
             if status in RETRIED_STATUSES:
                 raise Transient(error, retry_after(response.headers.get("Retry-After")))
@@ -339,60 +339,75 @@ def _failure(refusal: Refusal) -> str:
     )
 
 
-def _grants(given: Credentials) -> list[tuple[dict[str, str], _Form]]:
+def _grants(credentials: Credentials) -> list[tuple[dict[str, str], _Form]]:
     """Return the ``Authorization`` header, if any, and the form of each token request to try in turn.
 
     There are several if the profile does not state how the client sends its secret.
     """
-    if isinstance(given, PrivateKeyJwt):
-        assertion = _signed(given)
+    if isinstance(credentials, PrivateKeyJwt):
+        assertion = _signed(credentials)
         return [({}, {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion})]
-    assert isinstance(given, ClientCredentials), f"credentials of the kind {type(given).__name__} fetch no token"
-    named = (("scope", given.scope), ("audience", given.audience), ("resource", given.resource))
+    assert isinstance(credentials, ClientCredentials), (
+        f"credentials of the kind {type(credentials).__name__} fetch no token"
+    )
+    named = (("scope", credentials.scope), ("audience", credentials.audience), ("resource", credentials.resource))
     form: _Form = {"grant_type": "client_credentials"}
     form.update((name, value) for name, value in named if value)
-    client: _Form = {"client_id": given.client_id}
-    if given.assertion is not None:
+    client: _Form = {"client_id": credentials.client_id}
+    if credentials.assertion is not None:
         kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-        return [({}, form | client | {"client_assertion_type": kind, "client_assertion": given.assertion.reveal()})]
-    assert given.client_secret is not None, "a profile has a secret or an assertion"
-    ways = [] if given.secret_in_body else [({"Authorization": header}, form) for header in _basic_headers(given)]
+        return [
+            ({}, form | client | {"client_assertion_type": kind, "client_assertion": credentials.assertion.reveal()})
+        ]
+    assert credentials.client_secret is not None, "a profile has a secret or an assertion"
+    ways = (
+        []
+        if credentials.secret_in_body
+        else [({"Authorization": header}, form) for header in _basic_headers(credentials)]
+    )
     # RFC 6749, 2.3.1: every server must accept the header, and may accept the body. Some accept only the body.
-    if given.secret_in_body is not False:
-        ways.append(({}, form | client | {"client_secret": given.client_secret.reveal()}))
+    if credentials.secret_in_body is not False:
+        ways.append(({}, form | client | {"client_secret": credentials.client_secret.reveal()}))
     return ways
 
 
-def _basic_headers(given: ClientCredentials) -> list[str]:
+def _basic_headers(credentials: ClientCredentials) -> list[str]:
     """Return the headers for a client secret: unencoded as connectors send it, and encoded as in RFC 6749, 2.3.1."""
-    assert given.client_secret is not None
-    encoded = Secret(quote_plus(given.client_secret.reveal()))
+    assert credentials.client_secret is not None
+    encoded = Secret(quote_plus(credentials.client_secret.reveal()))
     return list(
-        dict.fromkeys((_basic(given.client_id, given.client_secret), _basic(quote_plus(given.client_id), encoded)))
+        dict.fromkeys(
+            (
+                _basic(credentials.client_id, credentials.client_secret),
+                _basic(quote_plus(credentials.client_id), encoded),
+            )
+        )
     )
 
 
-def _signed(given: PrivateKeyJwt) -> str:
+def _signed(credentials: PrivateKeyJwt) -> str:
     """Return the signed grant (RFC 7523, section 2.1), in the form that connectors use."""
     jwt = optional.load("jwt", "jwt")
     now = int(time.time())
     claims: dict[str, object] = {
-        "aud": given.issuer,
-        "iss": given.client_id,
+        "aud": credentials.issuer,
+        "iss": credentials.client_id,
         "iat": now,
         "exp": now + _ASSERTION_SECONDS,
         "jti": str(uuid.uuid4()),
     }
-    claims |= {name: value for name, value in (("scope", given.scope), ("resource", given.audience)) if value}
-    headers = {"kid": given.key_id} if given.key_id else None
-    key = given.private_key.reveal()
+    claims |= {
+        name: value for name, value in (("scope", credentials.scope), ("resource", credentials.audience)) if value
+    }
+    headers = {"kid": credentials.key_id} if credentials.key_id else None
+    key = credentials.private_key.reveal()
     try:
-        return str(jwt.encode(claims, key, algorithm=given.algorithm, headers=headers))
+        return str(jwt.encode(claims, key, algorithm=credentials.algorithm, headers=headers))
     except (ValueError, TypeError, NotImplementedError, jwt.PyJWTError) as error:
         kind = type(error).__name__
     raise ProfileError(
-        f"The private key of the profile cannot sign with {given.algorithm} ({kind}); expected an unencrypted key in "
-        f"PEM form, of {'RSA' if given.algorithm.startswith('R') else 'the curve P-256'}."
+        f"The private key of the profile cannot sign with {credentials.algorithm} ({kind}); expected an "
+        f"unencrypted key in PEM form, of {'RSA' if credentials.algorithm.startswith('R') else 'the curve P-256'}."
     )
 
 

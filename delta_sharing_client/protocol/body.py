@@ -88,9 +88,9 @@ def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str
             return body
     except (Transient, DeltaSharingError):
         pass  # the status is enough; the text is optional
-    known = [secret.encode() for secret in secrets if secret]
-    body = functools.reduce(lambda text, secret: text.replace(secret, MASK.encode()), known, body[:limit])
-    ends = (secret[:length] for secret in known for length in range(len(secret)))
+    encoded = [secret.encode() for secret in secrets if secret]
+    body = functools.reduce(lambda text, secret: text.replace(secret, MASK.encode()), encoded, body[:limit])
+    ends = (secret[:length] for secret in encoded for length in range(len(secret)))
     return body.removesuffix(max(filter(body.endswith, ends), key=len, default=b""))
 
 
@@ -243,8 +243,8 @@ def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) 
         yield LineBlock(b"".join(pending), complete=False)
 
 
-def _check_length(found: int, limit: int) -> None:
-    if found > limit:
+def _check_length(length: int, limit: int) -> None:
+    if length > limit:
         raise ProtocolError(
             f"A line of the server's response is longer than {limit} bytes; expected one JSON object per line."
         )
@@ -304,8 +304,8 @@ def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
     text = body.decode("utf-8", "replace")
     if not _HTML.match(text):
         return None
-    found = _TITLE.search(text)
-    title = " ".join(html.unescape(_TAG.sub(" ", found[1] or found[2] or "")).split()) if found else ""
+    match = _TITLE.search(text)
+    title = " ".join(html.unescape(_TAG.sub(" ", match[1] or match[2] or "")).split()) if match else ""
     # Masked before cutting, because a partial secret would not be recognized.
     title = scrub(title, secrets)[:_MAX_CODE]
     return f"a page of HTML with the title '{title}'" if title else "a page of HTML without a title"
@@ -314,5 +314,5 @@ def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
 def _shortened(message: str) -> str:
     if len(message) <= _MAX_SHOWN:
         return message
-    traces = [found for found in _TRACE.findall(message) if found not in message[:_MAX_SHOWN]]
+    traces = [trace for trace in _TRACE.findall(message) if trace not in message[:_MAX_SHOWN]]
     return " ".join([f"{message[:_MAX_SHOWN]} ...", *traces[-1:]])

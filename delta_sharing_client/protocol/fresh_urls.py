@@ -67,17 +67,17 @@ class RefreshingUrls:
             if self._failure is not None and self._failure is not before:
                 # the renewal that this thread waited for failed, and another one would fail as well
                 raise self._failure
-            known = self._urls.get(name)
-            if known is None or known.url == rejected or known.is_old():
+            fresh = self._urls.get(name)
+            if fresh is None or fresh.url == rejected or fresh.is_old():
                 try:
                     self._urls = self._fetch()
                 except DeltaSharingError as error:
                     self._failure = error
                     raise
-                known = self._urls.get(name)
-            if known is None:
+                fresh = self._urls.get(name)
+            if fresh is None:
                 raise self._changed(f"the server does not list the file of key {key} any more")
-            return known.url
+            return fresh.url
 
     @property
     def _token(self) -> str | None:
@@ -182,11 +182,11 @@ class _KnownUrls:
             self._pack()
 
     def get(self, name: str) -> _Url | None:
-        found = self._last.get(name)
-        if found is None:
+        url = self._last.get(name)
+        if url is None:
             block = self._block_of.number(name)
-            found = self._block(block - 1).get(name) if block else None
-        return found if found is None or found.renew_at else found._replace(renew_at=self.first_renewal)
+            url = self._block(block - 1).get(name) if block else None
+        return url if url is None or url.renew_at else url._replace(renew_at=self.first_renewal)
 
     def _pack(self) -> None:
         import pyarrow as pa  # a short listing is not compressed

@@ -179,26 +179,26 @@ class CheckedResponse:
         first = self._not_the_end(first, "protocol")
         if first.protocol is None:
             raise self._malformed("the first line must hold protocol")
-        found = format_of(first.protocol)
-        if found is None:
+        response_format = format_of(first.protocol)
+        if response_format is None:
             raise self._malformed("protocol needs minReaderVersion or deltaProtocol")
         # Servers that do not know the header respond in parquet; the protocol asks clients to accept that.
-        if found not in (*self._rules.formats, ResponseFormat.PARQUET):
+        if response_format not in (*self._rules.formats, ResponseFormat.PARQUET):
             raise ProtocolError(
                 f"{self._subject.doing}: asked for the {' or '.join(sorted(f.value for f in self._rules.formats))} "
-                f"response format, found {found.value}.",
+                f"response format, found {response_format.value}.",
                 table=self._subject.table,
             )
-        protocol = read_protocol(first.protocol, found, self._subject.table, self._loosened)
+        protocol = read_protocol(first.protocol, response_format, self._subject.table, self._loosened)
         line = self._not_the_end(self._next(), "metaData")
         described = line.metadata or line.misspelt
         if described is None:
             raise self._malformed("the second line must hold metaData")
         self.head = TableHead(
             version=self._version(described.version),
-            response_format=found,
+            response_format=response_format,
             protocol=protocol,
-            metadata=read_metadata(described, found, self._subject.table),
+            metadata=read_metadata(described, response_format, self._subject.table),
             metadata_version=described.version,
             table_size=described.size,
             num_files=described.num_files,
@@ -344,9 +344,9 @@ class CheckedResponse:
             actions.append(action)
 
     def _check_one(self, line: Line) -> None:
-        found = [name for name in _KEYS if getattr(line, name) is not None]
-        if len(found) != 1:
-            keys = ", ".join(_KEYS[name] for name in found)
+        names = [name for name in _KEYS if getattr(line, name) is not None]
+        if len(names) != 1:
+            keys = ", ".join(_KEYS[name] for name in names)
             raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
 
     def _other(self, line: Line) -> list[TableAction]:

@@ -309,13 +309,13 @@ class Lines:
 
     def _another_page(self, start: bytes) -> ProtocolError:
         subject, secrets = self._subject, self._subject.secrets()
-        found = html_page(start, secrets)
-        if found is None:
-            told = (subject.content_type, start.decode("utf-8", "replace"))
-            kind, text = (scrub(item, secrets)[:60] for item in told)
-            found = f"{kind} that begins with {text!r}"
+        described = html_page(start, secrets)
+        if described is None:
+            parts = (subject.content_type, start.decode("utf-8", "replace"))
+            kind, text = (scrub(item, secrets)[:60] for item in parts)
+            described = f"{kind} that begins with {text!r}"
         return ProtocolError(
-            f"{subject.doing}: expected lines of JSON, found {found}; check the endpoint of "
+            f"{subject.doing}: expected lines of JSON, found {described}; check the endpoint of "
             "the profile, and whether a proxy or a login page responds in its place.",
             table=subject.table,
         )
@@ -329,10 +329,10 @@ def _decoded_at_once(text: bytes, kind: type[LineT]) -> list[LineT] | None:
     # two lines as one.
     joined = text.replace(b"\n", _SEPARATOR)
     try:
-        found = _decode_lines[kind](b"[%b]" % joined)
+        decoded = _decode_lines[kind](b"[%b]" % joined)
     except MALFORMED:
         return None
-    items, between = found[::2], found[1::2]
+    items, between = decoded[::2], decoded[1::2]
     breaks = (len(joined) - len(text)) // (len(_SEPARATOR) - 1)
     if between != [_BETWEEN] * breaks or set(map(type, items)) != {kind}:
         return None
@@ -379,8 +379,8 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
     is_delta = expected is ResponseFormat.DELTA
     metadata = line.delta_metadata if is_delta else _parquet_metadata(line)
     if metadata is None:
-        wanted = "deltaMetadata" if is_delta else "schemaString"
-        raise ProtocolError(f"Expected {wanted} in a metaData line of a {expected.value} response.", table=table)
+        key = "deltaMetadata" if is_delta else "schemaString"
+        raise ProtocolError(f"Expected {key} in a metaData line of a {expected.value} response.", table=table)
     provider = metadata.format.provider
     if provider.lower() != "parquet":
         raise UnsupportedFeatureError(

@@ -127,12 +127,12 @@ class Listings(Transport):
 
     def _near_schema(self, share: str, schema: str | None = None) -> str | None:
         try:
-            given, names = share, [item.name for item in self.list_shares()]
+            requested, names = share, [item.name for item in self.list_shares()]
         except NotFoundError:
             return self._no_server_there()
         if schema is not None and share.lower() in (name.lower() for name in names):
-            given, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
-        return _nearest(given, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
+            requested, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
+        return _nearest(requested, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
 
     def _no_server_there(self) -> str:
         """Return advice about a server without a list of shares, which every sharing server has."""
@@ -221,10 +221,10 @@ class Listings(Transport):
                 if error.status not in UNKNOWN_ENDPOINT:
                     raise
                 listed = self.list_tables(table.share, table.schema)
-                found = next((one for one in listed if one.full_name == table), None)
-                if found is None:
+                entry = next((one for one in listed if one.full_name == table), None)
+                if entry is None:
                     raise _not_found(error) from None
-                return found
+                return entry
 
     def stated_table(self, table: AssetName) -> Table:
         """Get Table. ``RequestError`` if there is none, or the server lacks this endpoint."""
@@ -262,8 +262,8 @@ class Listings(Transport):
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
         # A 404 may also mean that there is no such share; then listing its schemas fails as well.
-        known = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
-        return self._listed_by_schema(kind, share, known)
+        all_schemas = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
+        return self._listed_by_schema(kind, share, all_schemas)
 
     def _listed_by_schema(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str]) -> list[ItemT]:
         items: list[ItemT] = []
@@ -296,8 +296,8 @@ class Listings(Transport):
             # In the server's spelling.
             schemas = list(dict.fromkeys(entry.schema for entry in entries))
         # A schema may have only Iceberg tables, and only their catalog lists them.
-        known = {name.lower() for name in schemas}
-        schemas += dict.fromkeys(entry.schema for entry in entries if entry.schema.lower() not in known)
+        lowered = {name.lower() for name in schemas}
+        schemas += dict.fromkeys(entry.schema for entry in entries if entry.schema.lower() not in lowered)
         return schemas, entries
 
     def _list_in_schema(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
@@ -366,8 +366,8 @@ class Listings(Transport):
             return decode(body, response, loosened)
         except MALFORMED as error:
             page = html_page(body, self.secrets())
-            found = f"({problem_of(error)})" if body.strip() else "(an empty body)"
-            problem = f"the response is not the JSON that the protocol defines {found}"
+            described = f"({problem_of(error)})" if body.strip() else "(an empty body)"
+            problem = f"the response is not the JSON that the protocol defines {described}"
             if page is not None:
                 problem = (
                     f"expected JSON, found {page}; check the endpoint of the profile, and "
@@ -457,7 +457,7 @@ def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
     No request can be made for the others: a slash in a name is forbidden (protocol, "Names"), and servers read "%2F"
     as one. Raises ``ProtocolError`` if all items are left out.
     """
-    found: list[T] = []
+    named: list[T] = []
     problem = ""
     for item in items:
         try:
@@ -466,10 +466,10 @@ def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
             problem = scrub(error.message)
             _log.warning("%s: an item is left out. %s", doing, problem)
         else:
-            found.append(item)
-    if items and not found:
+            named.append(item)
+    if items and not named:
         raise ProtocolError(f"{doing}: expected items with valid names, found none. {problem}")
-    return found
+    return named
 
 
 def _not_found(error: RequestError) -> NotFoundError:
@@ -485,12 +485,12 @@ def _not_found(error: RequestError) -> NotFoundError:
     )
 
 
-def _nearest(given: str, names: list[str], otherwise: str) -> str | None:
+def _nearest(requested: str, names: list[str], otherwise: str) -> str | None:
     """Return advice for a name that is not in ``names``; ``None`` if it is in them."""
     spelled = {name.lower(): name for name in names}
-    if given.lower() in spelled:
+    if requested.lower() in spelled:
         return None
-    close = difflib.get_close_matches(given.lower(), list(spelled))
+    close = difflib.get_close_matches(requested.lower(), list(spelled))
     return f"Did you mean '{spelled[close[0]]}'?" if close else otherwise
 
 

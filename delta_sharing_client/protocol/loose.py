@@ -43,9 +43,9 @@ class Loosened:
 
     def decode(self, data: bytes | msgspec.Raw, expected: type[T]) -> T:
         """Decode ``data`` as ``expected``. Raises one of ``MALFORMED`` if a value is ambiguous."""
-        found: collections.Counter[str] = collections.Counter()
-        value = msgspec.convert(_read(_types(expected), data, "", found), expected)
-        self.counts += found
+        counts: collections.Counter[str] = collections.Counter()
+        value = msgspec.convert(_read(_types(expected), data, "", counts), expected)
+        self.counts += counts
         return value
 
     def note(self, what: str) -> None:
@@ -83,10 +83,10 @@ def problem_of(error: Exception) -> str:
     if names := re.findall(r"`([^`]*)`", text):
         if "missing" in text:
             return f"the field '{names[0]}' is missing{where}"
-        expected, *found = (
+        expected, *received = (
             " or ".join(_WORDS.get(one, one) for one in name.split(" | ") if one != "null") or "null" for name in names
         )
-        return f"expected {expected}{', found ' if found else ''}{''.join(found)}{where}"
+        return f"expected {expected}{', found ' if received else ''}{''.join(received)}{where}"
     if isinstance(error, UnicodeDecodeError):
         return "the text is not UTF-8"
     if isinstance(error, RecursionError):
@@ -103,7 +103,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collections.Counter[str]) -> Any:
+def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, counts: collections.Counter[str]) -> Any:
     """Convert ``raw``, the value of field ``name``, to a form that ``msgspec.convert`` accepts for ``kind``."""
     raw = bytes(raw).strip()
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
@@ -111,38 +111,38 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, found: collec
         return None
     kind = next(one for one in kinds if not isinstance(one, inspect.NoneType))
     if isinstance(kind, inspect.StructType):
-        return _struct(kind, raw, found)
+        return _struct(kind, raw, counts)
     if isinstance(kind, inspect.DictType):
-        return {key: _read(kind.value_type, value, name, found) for key, value in _fields_of(raw).items()}
+        return {key: _read(kind.value_type, value, name, counts) for key, value in _fields_of(raw).items()}
     if isinstance(kind, inspect.ListType):
-        return [_read(kind.item_type, item, name, found) for item in _items_of(raw)]
+        return [_read(kind.item_type, item, name, counts) for item in _items_of(raw)]
     value = msgspec.json.decode(raw)
     if isinstance(kind, inspect.StrType) and not isinstance(value, str):
         plain = not isinstance(value, (dict, list))
         if plain or name in _JSON_AS_TEXT:
-            found[f"'{name}' is not text"] += 1
+            counts[f"'{name}' is not text"] += 1
             return raw.decode()
     if isinstance(kind, inspect.IntType) and (number := _whole(value, raw)) is not None:
-        found[f"'{name}' is not an integer"] += 1
+        counts[f"'{name}' is not an integer"] += 1
         return number
     if isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
         meant = {"true": True, "false": False, "1": True, "0": False}.get(str(value).lower())
         if meant is not None:
-            found[f"'{name}' is neither true nor false"] += 1
+            counts[f"'{name}' is neither true nor false"] += 1
             return meant
     return value
 
 
-def _struct(kind: inspect.StructType, raw: bytes, found: collections.Counter[str]) -> dict[str, Any]:
-    given = _fields_of(raw)
+def _struct(kind: inspect.StructType, raw: bytes, counts: collections.Counter[str]) -> dict[str, Any]:
+    fields = _fields_of(raw)
     values = {}
     for name, (field, takes_null) in _fields(kind.cls).items():
         may_be_empty = name in _MAY_BE_EMPTY and field.required
-        if name not in given and not may_be_empty:
+        if name not in fields and not may_be_empty:
             continue
-        value = _read(field.type, given.get(name, b"null"), name, found)
+        value = _read(field.type, fields.get(name, b"null"), name, counts)
         if value is None and not takes_null:
-            found[f"'{name}' is null"] += 1
+            counts[f"'{name}' is null"] += 1
             if not may_be_empty:
                 continue
             value = ""

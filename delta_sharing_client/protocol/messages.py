@@ -39,7 +39,7 @@ def capabilities(
     parts = [f"responseformat={','.join(f.value for f in formats)}"]
     if ResponseFormat.DELTA in formats and reader_features:
         parts.append(f"readerfeatures={','.join(reader_features).lower()}")
-    parts += [f"{name}=true" for name, wanted in (flags or {}).items() if wanted]
+    parts += [f"{name}=true" for name, is_set in (flags or {}).items() if is_set]
     return {CAPABILITIES_HEADER: ";".join(parts)}
 
 
@@ -55,19 +55,19 @@ def promises(headers: Mapping[str, str], capability: str) -> bool:
     return False
 
 
-def file_id_hash(wanted: FileIdHash | None) -> dict[str, str]:
+def file_id_hash(scheme: FileIdHash | None) -> dict[str, str]:
     """Return the request header for a kind of file ids, if any (protocol, "File ID Hash Header")."""
-    return {} if wanted is None else {FILE_ID_HASH_HEADER: wanted.value}
+    return {} if scheme is None else {FILE_ID_HASH_HEADER: scheme.value}
 
 
 def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doing: str, table: str) -> None:
     """Raise ``ProtocolError`` unless the response's headers confirm the kind of file ids requested in ``sent``."""
-    wanted = sent.get(FILE_ID_HASH_HEADER)
+    scheme = sent.get(FILE_ID_HASH_HEADER)
     confirmed = headers.get(FILE_ID_HASH_HEADER)
-    if wanted is not None and (confirmed or "").lower() != wanted:
+    if scheme is not None and (confirmed or "").lower() != scheme:
         shown = "none" if confirmed is None else f"'{confirmed[:40]}'"
         raise ProtocolError(
-            f"{doing}: asked for file ids by the scheme '{wanted}', but the header '{FILE_ID_HASH_HEADER}' of the "
+            f"{doing}: asked for file ids by the scheme '{scheme}', but the header '{FILE_ID_HASH_HEADER}' of the "
             f"response is {shown}, so the ids may differ; omit 'file_id_hash' for this server.",
             table=table,
         )
@@ -104,8 +104,8 @@ class VersionResponse(msgspec.Struct):
     @property
     def version(self) -> Union[int, None]:
         """The version, if stated."""
-        found = (self.delta_table_version, self.dashed, self.plain)
-        return next((version for version in found if version is not None), None)
+        headers = (self.delta_table_version, self.dashed, self.plain)
+        return next((version for version in headers if version is not None), None)
 
 
 class ShareItem(msgspec.Struct, rename="camel"):
@@ -261,24 +261,24 @@ def error_of(body: bytes) -> tuple[str | None, str | None]:
     return error_in(value) if value else (None, "")
 
 
-def error_in(found: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | None]:
+def error_in(value: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | None]:
     """Like ``error_of``, for decoded JSON."""
-    if isinstance(found, list):
-        found = found[0] if found else None
-    if isinstance(found, str):
-        return None, found
-    if not isinstance(found, dict) or depth == 0:
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if isinstance(value, str):
+        return None, value
+    if not isinstance(value, dict) or depth == 0:
         return None, None
     # A top-level type is that of RFC 9457, which is a URI.
     names = _CODES if depth == _MAX_DEPTH else (*_CODES, "type")
-    codes = [found[name] for name in names if isinstance(found.get(name), (str, int)) and found[name]]
+    codes = [value[name] for name in names if isinstance(value.get(name), (str, int)) and value[name]]
     # A numeric code often just repeats the status.
     code = next((str(one) for kind in (str, int) for one in codes if isinstance(one, kind)), None)
-    said = [found[name] for name in _MESSAGES if isinstance(found.get(name), str)]
+    said = [value[name] for name in _MESSAGES if isinstance(value.get(name), str)]
     message = next((one for one in said if one), said[0] if said else None)
     for name in (*_INNER, *_MESSAGES):
-        if not message and isinstance(found.get(name), (dict, list)):
-            inner_code, message = error_in(found[name], depth - 1)
+        if not message and isinstance(value.get(name), (dict, list)):
+            inner_code, message = error_in(value[name], depth - 1)
             code = inner_code or code
     return code, message
 
@@ -322,8 +322,10 @@ class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
     expiration_time: Union[Long, None] = None
 
     def __repr__(self) -> str:
-        given = "".join(f", {kind}=***" for kind in self.kinds)
-        return f"TemporaryCredentials(location={scrub(self.location)!r}{given}, expiration_time={self.expiration_time})"
+        masked = "".join(f", {kind}=***" for kind in self.kinds)
+        return (
+            f"TemporaryCredentials(location={scrub(self.location)!r}{masked}, expiration_time={self.expiration_time})"
+        )
 
     @property
     def kinds(self) -> tuple[str, ...]:

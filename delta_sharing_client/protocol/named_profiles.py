@@ -40,7 +40,7 @@ def located(path: str) -> str:
 def where_it_is_not(path: str) -> str:
     """Return where a profile was looked for, as the end of a sentence, and the similar files that exist."""
     looked = f"check the path (relative ones start at {os.getcwd()})"
-    known = names()
-    if not _NAME.fullmatch(path) or not known:
+    all_names = names()
+    if not _NAME.fullmatch(path) or not all_names:
         return looked
-    return f"{looked}, or name one of {', '.join(known)} in '{directory()}'"
+    return f"{looked}, or name one of {', '.join(all_names)} in '{directory()}'"

@@ -125,12 +125,12 @@ def _html(item: Share | Schema | Table) -> str:
 
 def _short(item: Share | Schema | Table) -> str:
     # Fields that the server did not send are left out.
-    told = [
+    shown = [
         f"{field.name}={value!r}"
         for field in dataclasses.fields(item)
         if (value := getattr(item, field.name)) not in (field.default, {})
     ]
-    return f"{type(item).__name__}({', '.join(told)})"
+    return f"{type(item).__name__}({', '.join(shown)})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

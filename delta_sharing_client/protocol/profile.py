@@ -96,8 +96,8 @@ class SecretCall:
         """Return the function's result; its exceptions propagate. ``ProfileError`` if the result is not text."""
         text = self.function()
         if not isinstance(text, str) or not text.strip():
-            found = "blank text" if isinstance(text, str) else f"a {type(text).__name__}"
-            raise ProfileError(f"The function that the profile names for a secret returned {found}; expected text.")
+            received = "blank text" if isinstance(text, str) else f"a {type(text).__name__}"
+            raise ProfileError(f"The function that the profile names for a secret returned {received}; expected text.")
         return text.strip()
 
 
@@ -279,10 +279,10 @@ def _from_path(path: str, origin: str = "", options: ReadOptions | None = None) 
 
 def _stamp(path: str) -> _Stamp | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def read_profile(path: str, options: ReadOptions | None = None) -> bytes:

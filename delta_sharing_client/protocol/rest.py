@@ -118,23 +118,23 @@ class RestClient(Listings):
         body = {"location": location} if asset.kind is TABLE and location is not None else None
         vended = self._credentials_response(asset, doing, body)
         credentials = vended if vended.credentials is None else vended.credentials
-        found = (*(() if vended.credentials is None else vended.kinds), *credentials.kinds)
+        kinds = (*(() if vended.credentials is None else vended.kinds), *credentials.kinds)
         where = credentials.location or location or ""
         if not where and asset.kind is TABLE:
             raise ProtocolError(f"{doing}: the response has no 'location'.", table=table)
         # A directory of this machine needs no credentials.
         expected = 0 if where.startswith("file:") else 1
-        if len(found) < expected:
+        if len(kinds) < expected:
             raise UnsupportedFeatureError(
                 f"{doing}: expected one of {', '.join(map(repr, _CREDENTIALS))}, found none of them, for a location in "
                 f"'{urlsplit(where).scheme}:'. {_WITHOUT_CREDENTIALS if table else _ASK}",
                 feature="temporary credentials",
                 table=table,
             )
-        if len(found) > expected:
+        if len(kinds) > expected:
             raise ProtocolError(
                 f"{doing}: expected {'exactly one kind of' if expected else 'no'} credentials, found "
-                f"{' and '.join(map(repr, found))}.",
+                f"{' and '.join(map(repr, kinds))}.",
                 table=table,
             )
         fields = {name: getattr(credentials, name) for name in TemporaryCredentials.__struct_fields__}

@@ -305,12 +305,12 @@ class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
     def _secured(self, sock: socket.socket) -> socket.socket:
         assert self.ssl_context is not None, "it is in the key of the pool"
         try:
-            found = self.ssl_context.wrap_socket(sock, server_hostname=self.host)
+            secured = self.ssl_context.wrap_socket(sock, server_hostname=self.host)
         except BaseException:
             sock.close()
             raise
         self.is_verified = True
-        return found
+        return secured
 
 
 class _Pool(urllib3.HTTPConnectionPool):
@@ -349,8 +349,8 @@ def connected(
     return sock
 
 
-def _one_connected(found: Any, seconds: float | None) -> socket.socket:
-    family, kind, protocol, _, address = found
+def _one_connected(address_info: Any, seconds: float | None) -> socket.socket:
+    family, kind, protocol, _, address = address_info
     sock = socket.socket(family, kind, protocol)
     try:
         sock.settimeout(seconds)

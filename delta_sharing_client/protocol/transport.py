@@ -407,14 +407,14 @@ def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
         _check_header(agent, "'user_agent'")
     text = os.environ.get(_HEADERS_VARIABLE) or "{}"
     try:
-        found = json.loads(text)
+        headers_of_file = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        headers_of_file = None
+    if not isinstance(headers_of_file, dict):
         raise UsageError(
             f"The environment variable '{_HEADERS_VARIABLE}' must hold a JSON object; found something else."
         )
-    headers = {**found, **dict(options.headers)}
+    headers = {**headers_of_file, **dict(options.headers)}
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
             raise UsageError(

@@ -83,12 +83,14 @@ class FeedWindows:
         query = dataclasses.replace(self._query, ending_version=end)
         if first is not None:
             query = dataclasses.replace(query, starting_version=first, starting_timestamp=None)
-        wanted = self.end.response_format
-        with query_table(self._rest, self._table, query, response_format=wanted, interrupt=self._interrupt) as response:
-            if response.head.response_format is not wanted:
+        response_format = self.end.response_format
+        with query_table(
+            self._rest, self._table, query, response_format=response_format, interrupt=self._interrupt
+        ) as response:
+            if response.head.response_format is not response_format:
                 raise ProtocolError(
-                    f"The changes up to version {end} must have the {wanted.value} response format, like those "
-                    f"before, but have the {response.head.response_format.value} one.",
+                    f"The changes up to version {end} must have the {response_format.value} response format, like "
+                    f"those before, but have the {response.head.response_format.value} one.",
                     table=str(self._table),
                 )
             actions = list(itertools.islice(response.actions, None if most is None else most + 1))
@@ -112,7 +114,7 @@ def feed_windows(
     seen = sorted(version for version in versions if version is not None)
     if not seen:
         return None
-    wanted = response.head.response_format
+    response_format = response.head.response_format
     try:
         last = max(rest.table_version(table), seen[-1])
         if query.ending_version is not None:
@@ -121,7 +123,7 @@ def feed_windows(
             return None
         # From the feed and not from the metadata endpoint, which on older servers describes the current version.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
-        with query_table(rest, table, at_end, response_format=wanted) as described:
+        with query_table(rest, table, at_end, response_format=response_format) as described:
             end = described.head
     except (RequestError, ProtocolError, UnsupportedFeatureError):
         return None

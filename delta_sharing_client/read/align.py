@@ -232,11 +232,11 @@ class Aligner:
                 return None
             start += fields.starts[index]
             node = fields.nodes[index]
-            found = node.type
-            if pa.types.is_struct(found):
+            stored = node.type
+            if pa.types.is_struct(stored):
                 fields = self._below(node)
-        other_calendar = self._calendar is not None and self._calendar.concerns(found)
-        return (-1 if pa.types.is_nested(found) or other_calendar else start, found)
+        other_calendar = self._calendar is not None and self._calendar.concerns(stored)
+        return (-1 if pa.types.is_nested(stored) or other_calendar else start, stored)
 
     # === Finding ===
 
@@ -276,8 +276,8 @@ class Aligner:
     ) -> tuple[MaybeConvert, list[int]]:
         """Return the conversion of ``node``'s values to ``target`` (as the Arrow type ``arrow``), and the Parquet
         columns for it; the node's Parquet columns begin at ``start``."""
-        found = node.type
-        if isinstance(found, pa.BaseExtensionType):
+        stored = node.type
+        if isinstance(stored, pa.BaseExtensionType):
             inner, leaves = self._align(target, node.below[0], start, path, arrow)
             return then(lambda array: array.storage, inner), leaves
         if isinstance(target, PrimitiveType) and target.base == "variant":
@@ -285,16 +285,16 @@ class Aligner:
         if isinstance(target, StructType):
             return self._struct(target, node, start, path, arrow)
         if isinstance(target, ArrayType):
-            if not _is_list(found):
-                raise mismatch(target, found, path)
+            if not _is_list(stored):
+                raise mismatch(target, stored, path)
             return self._list(target, node, start, path, arrow)
         if isinstance(target, MapType):
-            if not pa.types.is_map(found):
-                raise mismatch(target, found, path)
+            if not pa.types.is_map(stored):
+                raise mismatch(target, stored, path)
             return self._map(target, node, start, path, arrow)
-        convert = primitive(target, found, path)
-        if self._calendar is not None and self._calendar.concerns(found):
-            convert = _in_iso_calendar(self._calendar, target, found, convert)
+        convert = primitive(target, stored, path)
+        if self._calendar is not None and self._calendar.concerns(stored):
+            convert = _in_iso_calendar(self._calendar, target, stored, convert)
         if self._is_text_replaced and pa.types.is_string(arrow):
             convert = then(convert, replaced)
         return convert, [start]
@@ -302,9 +302,9 @@ class Aligner:
     def _struct(
         self, target: StructType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
-        found = node.type
-        if not pa.types.is_struct(found):
-            raise mismatch(target, found, path)
+        stored = node.type
+        if not pa.types.is_struct(stored):
+            raise mismatch(target, stored, path)
         fields = self._below(node)
         arrow_fields = list(arrow)
         sources: list[tuple[str | None, MaybeConvert]] = []
@@ -326,7 +326,7 @@ class Aligner:
         is_same = all(
             convert is None and name == item.name for (name, convert), item in zip(sources, arrow_fields, strict=True)
         )
-        if is_same and arrow.equals(found):
+        if is_same and arrow.equals(stored):
             return None, leaves
         # If no wanted field exists, some column must still show which structs are null.
         return _struct_converter(sources, arrow_fields, path), leaves or [start]
@@ -334,9 +334,9 @@ class Aligner:
     def _list(
         self, target: ArrayType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
-        found = node.type
+        stored = node.type
         inner, leaves = self._align(target.element, node.below[0], start, (*path, "element"), arrow.value_type)
-        if inner is None and found == arrow and found.value_field.name == "element":
+        if inner is None and stored == arrow and stored.value_field.name == "element":
             return None, leaves
 
         def convert(array: pa.Array) -> pa.Array:
@@ -378,10 +378,10 @@ class Aligner:
         return convert, [*key_leaves, *item_leaves]
 
     def _variant(self, node: Node, start: int, path: ColumnPath) -> tuple[MaybeConvert, list[int]]:
-        found = node.type
-        names = {field.name for field in found} if pa.types.is_struct(found) else set()
+        stored = node.type
+        names = {field.name for field in stored} if pa.types.is_struct(stored) else set()
         if not {"metadata"} < names <= {"metadata", "value", "typed_value"}:
-            raise mismatch(PrimitiveType("variant"), found, path)
+            raise mismatch(PrimitiveType("variant"), stored, path)
         as_text = self._variant_as is not VariantAs.STRUCT
 
         def convert(array: pa.Array) -> pa.Array:
@@ -395,9 +395,9 @@ def dotted(path: ColumnPath) -> str:
     return ".".join(path)
 
 
-def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataError:
+def mismatch(target: DataType, stored: pa.DataType, path: ColumnPath) -> DataError:
     return DataError(
-        f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {found}, which "
+        f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {stored}, which "
         "cannot be read as that exactly."
     )
 
@@ -405,18 +405,18 @@ def mismatch(target: DataType, found: pa.DataType, path: ColumnPath) -> DataErro
 # === Conversion of a value's type ===
 
 
-def primitive(target: Union[PrimitiveType, DecimalType], found: pa.DataType, path: ColumnPath) -> MaybeConvert:
+def primitive(target: Union[PrimitiveType, DecimalType], stored: pa.DataType, path: ColumnPath) -> MaybeConvert:
     """Return the exact conversion, ``None`` if none is needed (Delta Transaction Log Protocol, "Type Widening")."""
     arrow = to_arrow_type(target)
-    if found == arrow:
+    if stored == arrow:
         return None
-    if pa.types.is_dictionary(found):
-        return then(lambda array: array.dictionary_decode(), primitive(target, found.value_type, path))
+    if pa.types.is_dictionary(stored):
+        return then(lambda array: array.dictionary_decode(), primitive(target, stored.value_type, path))
     row = row_of(target)
     assert row is not None, "every primitive type has one"
-    convert = row.stored(arrow, found)
+    convert = row.stored(arrow, stored)
     if convert is None:
-        raise mismatch(target, found, path)
+        raise mismatch(target, stored, path)
     return convert
 
 
@@ -439,9 +439,9 @@ def _items(array: pa.MapArray) -> pa.Array:
 
 
 def _in_iso_calendar(
-    calendar: HybridCalendar, target: DataType, found: pa.DataType, convert: MaybeConvert
+    calendar: HybridCalendar, target: DataType, stored: pa.DataType, convert: MaybeConvert
 ) -> MaybeConvert:
-    if pa.types.is_date(found):
+    if pa.types.is_date(stored):
         return then(gregorian_dates, convert)
     # Spark never uses the hybrid calendar for timestamps without a time zone.
     return then(convert, calendar.instants) if target == PrimitiveType("timestamp") else convert
@@ -479,8 +479,8 @@ def _struct_converter(
     return convert
 
 
-def _is_list(found: pa.DataType) -> bool:
-    return any(is_kind(found) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+def _is_list(stored: pa.DataType) -> bool:
+    return any(is_kind(stored) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 # === Invalid values ===

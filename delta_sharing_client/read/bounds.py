@@ -39,9 +39,9 @@ class RowGroupBounds:
         self._rows = rows
         self._constants = constants
         self._leaves: dict[ColumnPath, tuple[StructField, tuple[int, pa.DataType] | None]] = {}
-        known = Names(schema)
+        names = Names(schema)
         for path in paths:
-            if path not in constants and (fields := known.find(path)) is not None:
+            if path not in constants and (fields := names.find(path)) is not None:
                 leaf = aligner.leaf(fields)
                 # In a file without the column, every row has its default, or that of an enclosing struct.
                 if leaf is not None or not any(map(has_default, fields)):
@@ -87,7 +87,7 @@ class _GroupStatistics(NamedTuple):
         return self.whole.bounds_in(self.group, path)
 
 
-def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, found: pa.DataType) -> Footer:
+def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, stored: pa.DataType) -> Footer:
     """Return lower bound, upper bound, and upper bound without NaN, as in ``ColumnBounds``.
 
     ``found`` is the Arrow type of the Parquet column of ``field``. Unreliable bounds are ``None``.
@@ -96,6 +96,6 @@ def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, found: 
     if bounds is None or row is None or field.collation is not None:
         return UNKNOWN
     try:
-        return row.footer(*bounds, found)
+        return row.footer(*bounds, stored)
     except (ValueError, TypeError, ArithmeticError, NotImplementedError, pa.ArrowException):
         return UNKNOWN

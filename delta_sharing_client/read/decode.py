@@ -99,8 +99,8 @@ class ParquetBytes:
         return open_reader(source, self.metadata, read_dictionary)
 
     def chunk(self, chunk: ColumnChunk) -> memoryview:
-        found = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
-        return memoryview(found).cast("B")
+        sparse = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
+        return memoryview(sparse).cast("B")
 
 
 class _Part(NamedTuple):
@@ -166,12 +166,12 @@ class FileDecoder:
 
         ``data`` has the filter's columns.
         """
-        found: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
+        by_group: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
         for part in self._parts(data, groups, threads):
             mask = _decoding(self._matches, part)
             start = part.first - self.layout.row_starts[part.group]
-            found[part.group].append((start, mask.to_numpy(zero_copy_only=False)))
-        return found
+            by_group[part.group].append((start, mask.to_numpy(zero_copy_only=False)))
+        return by_group
 
     def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
         """Yield the wanted ranges of ``groups``.
@@ -191,8 +191,8 @@ class FileDecoder:
                 batch_rows = _decoding(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
                 batches = self._raw(file, group, batch_rows, threads)
             # Nothing is decoded after the last wanted row: those rows may not be downloaded.
-            while position < stop and (found := _decoding(next, batches, None)) is not None:
-                raw, rows = found
+            while position < stop and (batch_and_rows := _decoding(next, batches, None)) is not None:
+                raw, rows = batch_and_rows
                 for first, end in self.layout.stretches(group, position, position + rows):
                     part = _part(raw, first - position, end - first)
                     yield _decoding(self._visible, group, part, first, end - first)
@@ -235,8 +235,8 @@ class FileDecoder:
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match."""
         assert self._predicate_of_group is not None
-        found = predicate_mask(self._predicate_of_group, _Columns(self, part).filter_batch())
-        return found if part.visible is None else pc.replace_with_mask(part.visible, part.visible, found)
+        truth = predicate_mask(self._predicate_of_group, _Columns(self, part).filter_batch())
+        return truth if part.visible is None else pc.replace_with_mask(part.visible, part.visible, truth)
 
     def _evaluate_constant(self) -> None:
         if not self._is_evaluated:
@@ -345,9 +345,9 @@ class _Columns:
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
                 self._applied(file, self._raw.column(place))
-        wanted = context.output_schema.metadata
+        metadata = context.output_schema.metadata
         # Each Arrow call lets other threads take the interpreter lock.
-        return self._raw if self._raw.schema.metadata == wanted else self._raw.replace_schema_metadata(wanted)
+        return self._raw if self._raw.schema.metadata == metadata else self._raw.replace_schema_metadata(metadata)
 
     def _schema_of(self, arrays: list[pa.Array]) -> pa.Schema:
         context = self._decoder.shape.context
@@ -382,17 +382,17 @@ class _Columns:
             )
         return self._decoder.constant(column, self._rows)
 
-    def _lineage(self, file: FileColumn | None, known: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
+    def _lineage(self, file: FileColumn | None, first: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
         """Return the values stored in ``file``; where it has none, values derived from the ``known`` number of the
         whole file."""
-        if known is None:
+        if first is None:
             # Planning refuses such a file of a Delta table. In an Iceberg table its rows have neither value, even if
             # one is written (Iceberg, Appendix E, "Row lineage changes").
             return pa.nulls(self._rows, pa.int64())
         written = None if file is None else self._from_file(file)
         if written is not None and not written.null_count:
             return written
-        derived = derive(pa.scalar(known, pa.int64()))
+        derived = derive(pa.scalar(first, pa.int64()))
         return derived if written is None else pc.coalesce(written, derived)
 
     def _row_positions(self) -> pa.Array:
@@ -403,7 +403,7 @@ class _Columns:
     def _from_file(self, file: FileColumn) -> pa.Array:
         if not file.leaves:
             columns = zip(self._decoder.shape.context.output, self._decoder.layout.alignment.output, strict=True)
-            others = [column.name for column, found in columns if found is None or found.leaves]
+            others = [column.name for column, stored in columns if stored is None or stored.leaves]
             return file.missing(self._rows, others)
         assert self._raw is not None
         array = self._raw.column(self._decoder.layout.alignment.tops[file.top])
@@ -443,11 +443,11 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     more than ``most``.
     """
     rows = layout.rows(group)
-    wanted = max(1, min(rows, batch_rows))
+    fewest = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
     # Even if every row repeated all bytes of the row group, the batch would be small enough, and a check takes longer.
-    if wanted * whole <= 3 * most and not layout.alignment.has_lists:
-        return wanted
+    if fewest * whole <= 3 * most and not layout.alignment.has_lists:
+        return fewest
     bound = most // _BATCH_SHARE
     schema = layout.footer.metadata.schema
     columns = {leaf: schema.column(leaf) for leaf in layout.leaves}
@@ -458,7 +458,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
             continue
         chunk = layout.chunks.get(group, leaf)
         stored += chunk.uncompressed
-        if wanted * chunk.uncompressed <= bound:
+        if fewest * chunk.uncompressed <= bound:
             continue
         pages = _checked_pages(data, chunk, column, most)
         if pages.encodings - _ONCE:
@@ -468,24 +468,24 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     # Without lists every column has one value per row, so the other chunks need not be decoded. Some writers state a
     # compressed total, which can be less than the total of the texts.
     total = max(whole, stored) + rows * widths + texts
-    if wanted * total <= bound * rows and whole <= most and not layout.alignment.has_lists:
-        return wanted
+    if fewest * total <= bound * rows and whole <= most and not layout.alignment.has_lists:
+        return fewest
     fixed = 0
     for leaf, column in columns.items():
         chunk = layout.chunks.get(group, leaf)
         fixed += max(chunk.uncompressed, chunk.values * _WIDTHS.get(column.physical_type, column.length))
         if column.physical_type != _TEXT and chunk.uncompressed > most:
             _checked_pages(data, chunk, column, most)
-    safe = min(wanted, max(1, bound * rows // max(fixed + texts, 1)))
+    safe = min(fewest, max(1, bound * rows // max(fixed + texts, 1)))
     has_lists = any(columns[leaf].max_repetition_level for leaf in suspects)
-    if not suspects or safe >= min(wanted, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
+    if not suspects or safe >= min(fewest, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
     # With one long text among many rows, the batches that contain it are small enough too.
     each = np.full(rows, fixed / rows)
     for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
         each += _text_lengths(data, group, leaf, pages, max(1, bound // size))
-    sizes = (wanted >> shift for shift in range(0, wanted.bit_length(), 2))
+    sizes = (fewest >> shift for shift in range(0, fewest.bit_length(), 2))
     fitting = (size for size in sizes if np.add.reduceat(each, np.arange(0, rows, size)).max() <= bound)
     return max(safe, next(fitting, safe))
 
@@ -513,8 +513,8 @@ def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> 
     """Return an upper bound for the length of the texts in a chunk; every row may repeat the longest one."""
     if pages.dictionary is None or _DELTA_BYTE_ARRAY in pages.encodings:
         return chunk.uncompressed
-    found = longest_text(data.chunk(chunk), pages.dictionary, chunk.codec)
-    return chunk.uncompressed if found is None else found
+    longest = longest_text(data.chunk(chunk), pages.dictionary, chunk.codec)
+    return chunk.uncompressed if longest is None else longest
 
 
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
@@ -524,10 +524,10 @@ def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, 
         reader = data.open().iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
         )
-        found = [pc.binary_length(_leaf_of(batch)) for batch in reader]
+        arrays = [pc.binary_length(_leaf_of(batch)) for batch in reader]
     else:
-        found = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
-    return np.concatenate([pc.fill_null(lengths, 0).to_numpy() for lengths in found])
+        arrays = [pc.take(pc.binary_length(texts.dictionary), texts.indices) for texts in _texts(data, group, leaf)]
+    return np.concatenate([pc.fill_null(lengths, 0).to_numpy() for lengths in arrays])
 
 
 def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
@@ -601,9 +601,13 @@ _Repeated = tuple[dict[str, object], int]
 def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Repeated]:
     """Return the constants of the tasks that have rows and match; an error names the file if there is only one."""
     try:
-        found = [(shape.constants(task), rows) for task, rows in counted]
-        found = [each for each in found if each[1]]
-        return list(itertools.compress(found, _which_match(shape, [constants for constants, _ in found])))
+        constants_and_rows = [(shape.constants(task), rows) for task, rows in counted]
+        constants_and_rows = [each for each in constants_and_rows if each[1]]
+        return list(
+            itertools.compress(
+                constants_and_rows, _which_match(shape, [constants for constants, _ in constants_and_rows])
+            )
+        )
     except DeltaSharingError as error:
         if len(counted) == 1:
             error.file_id = counted[0][0].file_id
@@ -615,7 +619,7 @@ def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
     if shape.predicate is None or not each:
         return [True] * len(each)
     once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])
-    return [found is True for found in predicate_mask(shape.predicate, once).to_pylist()]
+    return [truth is True for truth in predicate_mask(shape.predicate, once).to_pylist()]
 
 
 def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) -> pa.RecordBatch:

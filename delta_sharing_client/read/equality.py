@@ -91,13 +91,13 @@ class EqualityDeletes:
         by_ids: dict[tuple[int, ...], list[EqualityDeletesRef]] = {}
         for ref in task.equality:
             by_ids.setdefault(ref.ids, []).append(ref)
-        found = []
+        deletes = []
         for ids, refs in by_ids.items():
             key = (ids, *(ref.url for ref in refs))
             if key not in self._values:
                 self._values[key] = asyncio.ensure_future(self._combined(ids, refs, number))
-            found.append(await self._values[key])
-        return found
+            deletes.append(await self._values[key])
+        return deletes
 
     async def _combined(self, ids: tuple[int, ...], refs: Sequence[EqualityDeletesRef], number: int) -> DeletedValues:
         for ref in refs:

@@ -148,10 +148,10 @@ class Shape:
                 value = partition_bound(text, column.field.type, column=column.name)
                 # Floats are only known to be non-null: NaN and signed zeros are not bounds, and a column without bounds
                 # would count as missing in the file, so as null in every row.
-                known = None if isinstance(value, float) else value
-                bounds[(column.name,)] = ColumnBounds(known, known, 1 if value is None else 0, 1)
-            elif change is not None and (found := change.bounds(column.origin)) is not None:
-                bounds[(column.name,)] = found
+                bound = None if isinstance(value, float) else value
+                bounds[(column.name,)] = ColumnBounds(bound, bound, 1 if value is None else 0, 1)
+            elif change is not None and (of_change := change.bounds(column.origin)) is not None:
+                bounds[(column.name,)] = of_change
         return bounds
 
     def check_partitions(self, task: FileTask, alignment: Alignment) -> None:
@@ -174,8 +174,8 @@ class Shape:
     def partition_value(self, task: FileTask, field: StructField, arrow: pa.DataType) -> pa.Scalar | None:
         """Return the value of ``field`` in a file's action, ``None`` if it has none."""
         # A dropped column may have had the name of another one.
-        known = self.context.schema.find(field.name)
-        if known is None or known.field_id != field.field_id or not self._has_value(field, task.partition_values):
+        column = self.context.schema.find(field.name)
+        if column is None or column.field_id != field.field_id or not self._has_value(field, task.partition_values):
             return None
         value = parse_partition_value(self._partition_text(task, field), field.type, column=field.name)
         return pa.scalar(value, arrow)
@@ -185,12 +185,12 @@ class Shape:
         name, values = self._stored_name(field), task.partition_values
         if name in values:
             return values[name]
-        found = self._spelled(field, values)
-        if len(found) > 1:
+        spellings = self._spelled(field, values)
+        if len(spellings) > 1:
             raise DataError(
-                f"The file must have one value for the partition column '{field.name}', found {len(found)}."
+                f"The file must have one value for the partition column '{field.name}', found {len(spellings)}."
             )
-        return values[found[0]]
+        return values[spellings[0]]
 
     def _has_value(self, field: StructField, values: Mapping[str, object]) -> bool:
         return self._stored_name(field) in values or bool(self._spelled(field, values))
@@ -274,12 +274,12 @@ class Layout:
 
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
         """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they are outside the file."""
-        found = []
+        all_ranges = []
         for group in groups:
             partial = self.pages[group].chunks if group in self.pages else {}
             for leaf in self.leaves:
-                found += partial[leaf].ranges if leaf in partial else [self.chunk_range(group, leaf)]
-        return found
+                all_ranges += partial[leaf].ranges if leaf in partial else [self.chunk_range(group, leaf)]
+        return all_ranges
 
     def chunk_range(self, group: int, leaf: int) -> ByteRange:
         """Return the bytes that the Parquet reader reads for a whole column chunk."""
@@ -335,11 +335,11 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
     statistics' ``numRecords``.
     """
     context, metadata = shape.context, footer.metadata
-    found = shape.alignment(footer.arrow, task)
-    if found.columns != metadata.num_columns:
+    alignment = shape.alignment(footer.arrow, task)
+    if alignment.columns != metadata.num_columns:
         raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
     if task.partition_values:
-        shape.check_partitions(task, found)
+        shape.check_partitions(task, alignment)
     starts = [0]
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
@@ -350,25 +350,25 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
         raise DataError(f"The footer counts {metadata.num_rows} rows, its row groups {starts[-1]}.")
     if task.num_records is not None and task.num_records != metadata.num_rows:
         raise DataError(f"The log says the file has {task.num_records} rows, its footer says {metadata.num_rows}.")
-    wanted = task.row_groups if task.row_groups is not None else tuple(range(metadata.num_row_groups))
-    if any(not 0 <= group < metadata.num_row_groups for group in wanted):
-        raise DataError(f"The file has {metadata.num_row_groups} row groups, the task asks for {wanted}.")
-    kept = [group for group in wanted if starts[group + 1] > starts[group]]
-    chunks = Chunks(footer.data, found.leaves, footer.start)
+    groups = task.row_groups if task.row_groups is not None else tuple(range(metadata.num_row_groups))
+    if any(not 0 <= group < metadata.num_row_groups for group in groups):
+        raise DataError(f"The file has {metadata.num_row_groups} row groups, the task asks for {groups}.")
+    kept = [group for group in groups if starts[group + 1] > starts[group]]
+    chunks = Chunks(footer.data, alignment.leaves, footer.start)
     bounds = None
     if shape.predicate is not None and kept:
         rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
         constants = shape.constant_bounds(task)
-        bounds = RowGroupBounds(chunks, rows, found.filter_aligner, context.schema, shape.filter_paths, constants)
+        bounds = RowGroupBounds(chunks, rows, alignment.filter_aligner, context.schema, shape.filter_paths, constants)
         kept = bounds.matching(shape.predicate, kept)
     return Layout(
         footer=footer,
         chunks=chunks,
         bounds=bounds,
         whole=whole,
-        alignment=found,
+        alignment=alignment,
         groups=tuple(kept),
-        groups_skipped=len(wanted) - len(kept),
+        groups_skipped=len(groups) - len(kept),
         row_starts=tuple(starts),
     )
 
@@ -380,15 +380,15 @@ def equality_ids(task: FileTask) -> frozenset[int]:
 
 def delete_column(context: ScanContext, field_id: int) -> StructField:
     """Return the column with ``field_id``, pruned to it; ``UnsupportedFeatureError`` if it cannot be compared."""
-    found = context.equality_columns.get(field_id)
-    if found is None:
+    column = context.equality_columns.get(field_id)
+    if column is None:
         raise UnsupportedFeatureError(
             f"The table has equality deletes by the column with the field id {field_id}, but its schemas have no such "
             "column of a simple type.",
             feature="equality deletes",
             table=context.table,
         )
-    return found
+    return column
 
 
 def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
@@ -448,8 +448,8 @@ def _is_as_stored(
 ) -> bool:
     if [column.top for column in output if column is not None and column.convert is None] != tops:
         return False
-    found = pa.schema([arrow.field(top) for top in tops])
-    return bool(found.equals(output_schema.remove_metadata(), check_metadata=True))
+    stored = pa.schema([arrow.field(top) for top in tops])
+    return bool(stored.equals(output_schema.remove_metadata(), check_metadata=True))
 
 
 def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: frozenset[str]) -> FileColumn | None:
@@ -457,10 +457,10 @@ def _file_column(aligner: Aligner, column: ReadColumn, task: FileTask, untold: f
         assert column.field is not None
         return aligner.column(column.field)
     if column.origin is Origin.CHANGE_TYPE and not _has_constant_type(task):
-        found = aligner.column(_CHANGE_TYPE_FIELD)
-        if not found.leaves:
+        aligned = aligner.column(_CHANGE_TYPE_FIELD)
+        if not aligned.leaves:
             raise DataError(f"The change file has no column {CHANGE_TYPE!r}, which holds the change type of each row.")
-        return found
+        return aligned
     return None
 
 

@@ -48,20 +48,20 @@ _LEAST = 4 * 1024 * 1024
 class Ratio:
     """A ratio of bytes, initially ``found`` of ``seen``; updated during the scan."""
 
-    def __init__(self, seen: int = _PRIOR, found: int = _PRIOR // 2) -> None:
+    def __init__(self, seen: int = _PRIOR, useful: int = _PRIOR // 2) -> None:
         self._seen = seen
-        self._found = found
+        self._found = useful
 
     def expected(self, nbytes: int) -> int:
         """Return the expected number of bytes for ``nbytes``."""
         return nbytes * self._found // self._seen
 
-    def learn(self, nbytes: int, found: int) -> None:
+    def learn(self, nbytes: int, useful: int) -> None:
         # A race loses at most one observation.
         if self._seen < _GUESSED:
-            self._seen, self._found = max(1, nbytes), found
+            self._seen, self._found = max(1, nbytes), useful
         else:
-            self._seen, self._found = self._seen + nbytes, self._found + found
+            self._seen, self._found = self._seen + nbytes, self._found + useful
 
 
 class SkippedPages(NamedTuple):
@@ -82,7 +82,7 @@ def index_ranges(layout: Layout, held: ByteBlock, gains: Ratio) -> dict[int, lis
     if layout.bounds is None:
         return {}
     filters = {leaf for _, leaf, _ in layout.bounds.leaves.values()}
-    found: dict[int, list[ByteRange]] = {}
+    by_group: dict[int, list[ByteRange]] = {}
     possible = cost = 0
     for group in layout.groups:
         offsets = offset_indexes(layout, group)
@@ -90,13 +90,13 @@ def index_ranges(layout: Layout, held: ByteBlock, gains: Ratio) -> dict[int, lis
         described = [chunks[leaf].column_index for leaf in offsets if leaf in filters]
         ranges = [*offsets.values(), *(index for index in described if index is not None)]
         if len(ranges) > len(offsets):
-            found[group] = ranges
+            by_group[group] = ranges
             # The held bytes are the file's end.
             ends = [(chunk.start, min(chunk.start + chunk.length, held.start)) for chunk in chunks.values()]
             possible += sum(max(0, end - start) for start, end in ends)
             cost += sum(item.length for item in ranges if item.start < held.start)
     price = _WORK if not cost else _ROUND_TRIP + cost
-    return found if gains.expected(possible) >= price else {}
+    return by_group if gains.expected(possible) >= price else {}
 
 
 def with_pages(
@@ -141,8 +141,8 @@ def with_pages(
 
 def with_index(layout: Layout, group: int, read: Read) -> Layout:
     """Return the layout with the pages of a row group; ``read`` has the bytes that ``offset_indexes`` names."""
-    found = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
-    return dataclasses.replace(layout, index={**layout.index, group: found})
+    pages_of_group = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
+    return dataclasses.replace(layout, index={**layout.index, group: pages_of_group})
 
 
 def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
@@ -151,20 +151,20 @@ def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
     The bytes of the first rows include dictionaries. The result is at least the end of a page of each column, and all
     rows where this is not known, or would not save much.
     """
-    rows, found = layout.rows(group), layout.index[group]()
-    ends = sorted({row for pages in found.values() for row in pages.rows if row > start})
+    rows, by_leaf = layout.rows(group), layout.index[group]()
+    ends = sorted({row for pages in by_leaf.values() for row in pages.rows if row > start})
 
     def cost(stop: int) -> int:
         return sum(
             pages.starts[bisect.bisect_left(pages.rows, stop)]
             - pages.starts[bisect.bisect_right(pages.rows, start) - 1]
-            for pages in found.values()
+            for pages in by_leaf.values()
         )
 
     if not ends or 2 * cost(ends[0]) > layout.compressed_size((group,)):
         return rows
     if not start:
-        size -= sum(pages.starts[0] - layout.chunks.get(group, leaf).start for leaf, pages in found.items())
+        size -= sum(pages.starts[0] - layout.chunks.get(group, leaf).start for leaf, pages in by_leaf.items())
     # The first pages of each column, unless one more row would cost much more.
     least = max(size, cost(ends[0]))
     return ends[bisect.bisect_right(ends, least, key=cost) - 1]
@@ -187,13 +187,15 @@ def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
     """
     for group in groups:
         partial = layout.pages[group].chunks if group in layout.pages else {}
-        for leaf, found in layout.index[group]().items() if group in layout.cuts else ():
+        for leaf, data_pages in layout.index[group]().items() if group in layout.cuts else ():
             if leaf in partial:
                 continue
             start, stop = layout.cuts[group]
-            for page in range(bisect.bisect_right(found.rows, start) - 1, bisect.bisect_left(found.rows, stop)):
-                rows = found.rows[page + 1] - found.rows[page]
-                check_page(read(found.starts[page], found.size(page)), rows)
+            for page in range(
+                bisect.bisect_right(data_pages.rows, start) - 1, bisect.bisect_left(data_pages.rows, stop)
+            ):
+                rows = data_pages.rows[page + 1] - data_pages.rows[page]
+                check_page(read(data_pages.starts[page], data_pages.size(page)), rows)
 
 
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
@@ -203,13 +205,13 @@ def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
     return dataclasses.replace(layout, pages=pages, index={})
 
 
-def group_pages(layout: Layout, group: int, rows: Rows, found: Mapping[int, DataPages]) -> GroupPages:
+def group_pages(layout: Layout, group: int, rows: Rows, by_leaf: Mapping[int, DataPages]) -> GroupPages:
     """Return the parts of a row group to read for ``rows``; ``found`` are the known pages of columns."""
     chunks = {}
     # Chunks that share bytes could be confused with each other.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
-        shapes = _shapes(layout, found)
-        for leaf, item in found.items():
+        shapes = _shapes(layout, by_leaf)
+        for leaf, item in by_leaf.items():
             partial = partial_chunk(layout.chunks.get(group, leaf), item, rows, shapes[leaf])
             if partial is not None:
                 chunks[leaf] = partial
@@ -241,12 +243,12 @@ def rebuild(
 
 def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -> dict[int, DataPages]:
     offsets = offset_indexes(layout, group)
-    found = {
+    by_leaf = {
         leaf: pages(_bytes(read, offsets[leaf]), layout.chunks.get(group, leaf), layout.rows(group))
         for leaf in leaves
         if leaf in offsets
     }
-    return {leaf: item for leaf, item in found.items() if item is not None}
+    return {leaf: item for leaf, item in by_leaf.items() if item is not None}
 
 
 def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
@@ -255,20 +257,22 @@ def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
         return {}
     schema = layout.footer.metadata.schema
     flat = [leaf for leaf in layout.leaves if schema.column(leaf).max_repetition_level == 0]
-    found = {leaf: layout.chunks.get(group, leaf).offset_index for leaf in flat}
-    return {leaf: index for leaf, index in found.items() if index is not None}
+    by_leaf = {leaf: layout.chunks.get(group, leaf).offset_index for leaf in flat}
+    return {leaf: index for leaf, index in by_leaf.items() if index is not None}
 
 
-def _wanted(layout: Layout, group: int, found: dict[int, DataPages], predicate: Expression, read: Read) -> Rows | None:
+def _wanted(
+    layout: Layout, group: int, by_leaf: dict[int, DataPages], predicate: Expression, read: Read
+) -> Rows | None:
     """Return the rows that may match, ``None`` for possibly all."""
     assert layout.bounds is not None
     columns = {}
     for _, leaf, _ in layout.bounds.leaves.values():
         chunk = layout.chunks.get(group, leaf)
-        if leaf in found and chunk.column_index is not None:
-            described = values(_bytes(read, chunk.column_index), chunk, found[leaf])
+        if leaf in by_leaf and chunk.column_index is not None:
+            described = values(_bytes(read, chunk.column_index), chunk, by_leaf[leaf])
             if described is not None:
-                columns[leaf] = IndexedColumn(found[leaf], described)
+                columns[leaf] = IndexedColumn(by_leaf[leaf], described)
     if not columns:
         return None
     rows = matching_rows(predicate, layout.bounds, group, columns)
@@ -322,8 +326,8 @@ def stretches(matching: list[tuple[int, Any]]) -> Rows:
 
     ``matching`` are boolean arrays, each with the row of the group at which it begins, in order.
     """
-    found = [start + np.flatnonzero(mask) for start, mask in matching]
-    positions = np.concatenate(found) if found else np.empty(0, np.int64)
+    arrays = [start + np.flatnonzero(mask) for start, mask in matching]
+    positions = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
     if not len(positions):
         return ()
     breaks = np.flatnonzero(np.diff(positions) > _STRETCH)
@@ -348,12 +352,12 @@ def narrow(
     skipped = SkippedPages()
     for group in groups:
         before = reading(layout, first, others=True).compressed_size((group,))
-        found = layout.index[group]() if rows[group] and group in layout.index else {}
-        if found:
+        by_leaf = layout.index[group]() if rows[group] and group in layout.index else {}
+        if by_leaf:
             held = layout.pages[group].chunks if group in layout.pages else {}
             # A range may include previously excluded rows, for which the filter's pages were not downloaded.
             wanted = tuple(stretch for start, stop in rows[group] for stretch in layout.within(group, start, stop))
-            chunks = group_pages(layout, group, wanted, found).chunks
+            chunks = group_pages(layout, group, wanted, by_leaf).chunks
             planned[group] = GroupPages(
                 wanted,
                 {
@@ -363,7 +367,7 @@ def narrow(
             )
         after = dataclasses.replace(layout, pages=planned)
         left = reading(after, first, others=True).compressed_size((group,)) if rows[group] else 0
-        pages = _pages(layout, group, found) - _pages(after, group, found)
+        pages = _pages(layout, group, by_leaf) - _pages(after, group, by_leaf)
         skipped = SkippedPages(skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
         if group in layout.index:
@@ -373,10 +377,10 @@ def narrow(
     return dataclasses.replace(layout, pages=planned), kept, skipped
 
 
-def _pages(layout: Layout, group: int, found: Mapping[int, DataPages]) -> int:
+def _pages(layout: Layout, group: int, by_leaf: Mapping[int, DataPages]) -> int:
     """Return how many pages of a row group are read, for the chunks in ``found``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
-    return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in found.items())
+    return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in by_leaf.items())
 
 
 # === Which rows may match ===
@@ -400,16 +404,16 @@ def matching_rows(
     may_match = compile_skipping(predicate)
     statistics = _Stretch(bounds, group, columns)
     ends = sorted({row for column in columns.values() for row in column.pages.rows})
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for start, stop in itertools.pairwise(ends):
         statistics.row = start
         if not may_match(statistics):
             continue
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], stop)
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
         else:
-            found.append((start, stop))
-    return tuple(found)
+            joined.append((start, stop))
+    return tuple(joined)
 
 
 class _Stretch:
@@ -436,8 +440,8 @@ class _Stretch:
         return self._known[key]
 
     def _of_page(self, path: ColumnPath, page: int) -> ColumnBounds:
-        field, leaf, found = self._leaves[path]
+        field, leaf, stored = self._leaves[path]
         pages, values = self._columns[leaf]
-        lower, upper, without_nan = typed_bounds(values[page].bounds, field, found)
+        lower, upper, without_nan = typed_bounds(values[page].bounds, field, stored)
         rows = pages.rows[page + 1] - pages.rows[page]
         return ColumnBounds(lower, upper, values[page].null_count, rows, without_nan)

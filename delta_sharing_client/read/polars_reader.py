@@ -96,8 +96,8 @@ def read_group(layout: Layout, group: int, names: list[str], chunks: dict[int, m
     except (*UNREADABLE, polars.exceptions.PolarsError, polars.exceptions.PanicException, pa.ArrowException, OSError):
         return None
     fields = [layout.footer.arrow.field(name).type for name in names]
-    wanted = [_VIEWS.get(data_type, data_type) for data_type in fields]
-    if len(batches) != 1 or batches[0].num_rows != rows or batches[0].schema.types != wanted:
+    expected = [_VIEWS.get(data_type, data_type) for data_type in fields]
+    if len(batches) != 1 or batches[0].num_rows != rows or batches[0].schema.types != expected:
         return None
     return batches[0]
 

@@ -93,18 +93,18 @@ def first_invalid(array: pa.Array, path: tuple[str, ...]) -> NotUtf8 | None:
     if types.is_string(array.type):
         values = array.cast(pa.binary()).to_pylist()
         return next((NotUtf8(row, path, value) for row, value in enumerate(values) if not _is_utf8(value)), None)
-    found: list[NotUtf8 | None] = []
+    invalid: list[NotUtf8 | None] = []
     if types.is_struct(array.type):
-        found = [
+        invalid = [
             first_invalid(child, (*path, field.name)) for child, field in zip(array.flatten(), array.type, strict=True)
         ]
     elif types.is_map(array.type):
         keys, items = array.type.key_field, array.type.item_field
         lists = [(_lists(array, array.keys, keys), "key"), (_lists(array, array.items, items), "value")]
-        found = [_first_in_lists(each, (*path, name)) for each, name in lists]
+        invalid = [_first_in_lists(each, (*path, name)) for each, name in lists]
     elif types.is_list(array.type):
-        found = [_first_in_lists(array, (*path, "element"))]
-    return min((each for each in found if each is not None), key=lambda each: each.row, default=None)
+        invalid = [_first_in_lists(array, (*path, "element"))]
+    return min((each for each in invalid if each is not None), key=lambda each: each.row, default=None)
 
 
 def _is_utf8(value: bytes | None) -> bool:
@@ -120,10 +120,10 @@ def _lists(maps: pa.MapArray, values: pa.Array, field: pa.Field) -> pa.ListArray
 
 
 def _first_in_lists(array: pa.ListArray, path: tuple[str, ...]) -> NotUtf8 | None:
-    found = first_invalid(pc.list_flatten(array), path)
-    if found is None:
+    invalid = first_invalid(pc.list_flatten(array), path)
+    if invalid is None:
         return None
-    return NotUtf8(pc.list_parent_indices(array)[found.row].as_py(), found.path, found.value)
+    return NotUtf8(pc.list_parent_indices(array)[invalid.row].as_py(), invalid.path, invalid.value)
 
 
 # === Replacement ===

@@ -79,8 +79,8 @@ class Vectors:
 
     def _span(self, place: str, wanted: ByteRange) -> _Span:
         """Return the download that contains ``wanted``: one that has started, or a new one for all noted vectors."""
-        found = _covering(self._spans.get(place, ()), wanted)
-        if found is None:
+        covering = _covering(self._spans.get(place, ()), wanted)
+        if covering is None:
             noted = self._noted.pop(place, [])
             if wanted not in noted:
                 noted.append(wanted)  # the task was started again
@@ -88,8 +88,8 @@ class Vectors:
             for item in noted:
                 next(span for span in made if span.covers(item)).users += 1
             self._spans.setdefault(place, []).extend(made)
-            found = next(span for span in made if span.covers(wanted))
-        return found
+            covering = next(span for span in made if span.covers(wanted))
+        return covering
 
     def _drop(self, place: str, span: _Span) -> None:
         span.data = None

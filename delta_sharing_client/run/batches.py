@@ -149,8 +149,8 @@ class _Read:
             count += batch.num_rows
         if count < self._rows and not (self._has_ended and held):
             return None
-        found, self._left = _cut(held, self._rows)
-        return found
+        first, self._left = _cut(held, self._rows)
+        return first
 
     def _next_batch(self) -> pa.RecordBatch | None:
         while not self._batches:
@@ -194,9 +194,9 @@ def _cut(held: list[pa.RecordBatch], rows: int) -> tuple[pa.RecordBatch, list[pa
     # Arrow does not limit a slice to the length of a table without columns.
     here = min(rows, table.num_rows)
     # There are several if text of more than 2 GB does not fit into one batch.
-    found, *more = table.slice(0, here).combine_chunks().to_batches()
+    first, *more = table.slice(0, here).combine_chunks().to_batches()
     rest = table.slice(here, table.num_rows - here).to_batches()
-    return found, [batch for batch in (*more, *rest) if batch.num_rows]
+    return first, [batch for batch in (*more, *rest) if batch.num_rows]
 
 
 class Batches(Iterator[pa.RecordBatch]):

@@ -173,12 +173,12 @@ def current() -> Loop:
     """Return the loop of this process; ``UsageError`` if the interpreter is ending."""
     global _current
     check_running(has_ended=_has_ended)
-    found = _current
-    if found is None:
+    loop = _current
+    if loop is None:
         forks.check()
         with _making, within_limits():
-            found = _current = _current or Loop()
-    return found
+            loop = _current = _current or Loop()
+    return loop
 
 
 @contextlib.contextmanager

@@ -140,11 +140,11 @@ def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Pa
 def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> list[Partition]:
     """Return ``tasks`` in at most ``count`` parts, limited to ``MOST_PARTS``; files are not split."""
     sendable = _sendable(context, None)
-    found = []
+    partitions = []
     for share in equal_shares([chunk.cost for chunk in tasks.chunks], min(count, MOST_PARTS)):
         part = PackedTasks(tuple(tasks.chunks[number] for number in share))
-        found.append(Partition(sendable, part, size=part.bytes))
-    return found
+        partitions.append(Partition(sendable, part, size=part.bytes))
+    return partitions
 
 
 def _sendable(context: ScanContext, plan_id: str | None) -> ScanContext:

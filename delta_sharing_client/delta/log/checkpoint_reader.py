@@ -134,8 +134,8 @@ def _other_actions(parquet: pq.ParquetFile, source: str) -> Iterator[Action]:
 
 
 def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[Action]:
-    for column, wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
-        if not wanted or column not in parquet.schema_arrow.names:
+    for column, is_wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
+        if not is_wanted or column not in parquet.schema_arrow.names:
             continue
         rows = FileActions(parquet, column, want, source)
         for group in range(parquet.metadata.num_row_groups):
@@ -200,14 +200,14 @@ class FileActions:
 
     def leaves(self, *, structs: bool) -> list[str]:
         """Return the columns to read. Struct forms are included only without a text form, or with ``structs``."""
-        wanted = [name for name in self._fields if name in self._present and name != "stats"]
+        names = [name for name in self._fields if name in self._present and name != "stats"]
         if self._with_stats:
-            wanted += ["stats"] if "stats" in self._present else []
+            names += ["stats"] if "stats" in self._present else []
             if "stats_parsed" in self._present and (structs or "stats" not in self._present):
-                wanted.append("stats_parsed")
+                names.append("stats_parsed")
         if self._column == "add" and "partitionValues" not in self._present:
-            wanted.append("partitionValues_parsed")
-        return [f"{self._column}.{name}" for name in wanted]
+            names.append("partitionValues_parsed")
+        return [f"{self._column}.{name}" for name in names]
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:
         """Whether a file in ``column`` has no text statistics although the checkpoint has them as structs."""
@@ -297,13 +297,13 @@ class FileActions:
         offsets = array.offsets.to_pylist()
         keys, items = _texts(array.keys), _texts(array.items)
         # The child arrays of a slice are complete; its offsets are not.
-        known = self._maps
+        maps = self._maps
         values: list[Any] = []
         for valid, (start, stop) in zip(array.is_valid().to_pylist(), pairwise(offsets), strict=True):
             signature = (*keys[start:stop], *items[start:stop])
-            value = known.get(signature)
+            value = maps.get(signature)
             if value is None:
-                value = known[signature] = dict(zip(keys[start:stop], items[start:stop], strict=True))
+                value = maps[signature] = dict(zip(keys[start:stop], items[start:stop], strict=True))
             values.append(value if valid else None)
         return values
 

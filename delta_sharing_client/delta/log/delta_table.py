@@ -122,14 +122,14 @@ class DeltaLog:
         listing = self._list()
         times = self._latest_times(listing)
         versions = [version for version in listing.rebuildable if version in listing.commits]
-        found = times.newest_at_or_before(timestamp_ms, versions)
-        if found is None:
+        newest = times.newest_at_or_before(timestamp_ms, versions)
+        if newest is None:
             raise UsageError(
                 f"The timestamp {format_millis(timestamp_ms)} is before the first version that can be rebuilt; "
                 f"{_dated('earliest', versions[:1], times)}.",
                 table=self._table,
             )
-        return found
+        return newest
 
     def version_from(self, timestamp_ms: int) -> int:
         """Return the earliest version committed at or after ``timestamp_ms``; for an early time, the first commit in
@@ -265,7 +265,7 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
         return
     try:
         with listing.directory.open(name) as stream:
-            found = _DECODER.decode(stream.read(_MAX_BYTES))
+            checksum = _DECODER.decode(stream.read(_MAX_BYTES))
     except FileNotFoundError:
         return
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -273,7 +273,7 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
         return
     different = [
         f"'{field}' must be {_short(recorded)}, found {_short(computed)}"
-        for field, recorded, computed in _facts(found, snapshot)
+        for field, recorded, computed in _facts(checksum, snapshot)
         if recorded not in (None, computed)
     ]
     if different:
@@ -283,20 +283,22 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
         )
 
 
-def _facts(found: _Checksum, snapshot: Snapshot) -> Iterator[tuple[str, object, object]]:
+def _facts(checksum: _Checksum, snapshot: Snapshot) -> Iterator[tuple[str, object, object]]:
     """Yield a name, the checksum's value (``None`` if missing), and our value."""
     vectors = [add.deletion_vector for add in snapshot.files if add.deletion_vector is not None]
-    yield "tableSizeBytes", found.table_size_bytes, sum(add.size for add in snapshot.files)
-    yield "numFiles", found.num_files, len(snapshot.files)
-    yield "numMetadata", found.num_metadata, 1
-    yield "numProtocol", found.num_protocol, 1
-    yield "numDeletedRecordsOpt", found.num_deleted_records, sum(vector.cardinality for vector in vectors)
-    yield "numDeletionVectorsOpt", found.num_deletion_vectors, len(vectors)
-    if found.protocol is not None:
-        yield "protocol", _protocol_text(found.protocol), _protocol_text(snapshot.protocol)
-    if found.metadata is not None:
+    yield "tableSizeBytes", checksum.table_size_bytes, sum(add.size for add in snapshot.files)
+    yield "numFiles", checksum.num_files, len(snapshot.files)
+    yield "numMetadata", checksum.num_metadata, 1
+    yield "numProtocol", checksum.num_protocol, 1
+    yield "numDeletedRecordsOpt", checksum.num_deleted_records, sum(vector.cardinality for vector in vectors)
+    yield "numDeletionVectorsOpt", checksum.num_deletion_vectors, len(vectors)
+    if checksum.protocol is not None:
+        yield "protocol", _protocol_text(checksum.protocol), _protocol_text(snapshot.protocol)
+    if checksum.metadata is not None:
         ours = _metadata_facts(snapshot.metadata)
-        yield from ((f"metadata.{name}", value, ours[name]) for name, value in _metadata_facts(found.metadata).items())
+        yield from (
+            (f"metadata.{name}", value, ours[name]) for name, value in _metadata_facts(checksum.metadata).items()
+        )
 
 
 def _protocol_text(protocol: Protocol) -> str:

@@ -170,12 +170,12 @@ class LogListing:
     @lazy
     def rebuildable(self) -> tuple[int, ...]:
         """The versions that can be rebuilt from a checkpoint or from the first commit, oldest first."""
-        found = {-1, *self.checkpoints}  # the empty table before commit 0
+        versions = {-1, *self.checkpoints}  # the empty table before commit 0
         files = (*self.commits.values(), *chain.from_iterable(self.compacted.values()))
         for file in sorted(files, key=lambda file: file.last):
-            if file.first - 1 in found:
-                found.add(file.last)
-        return tuple(sorted(found - {-1}))
+            if file.first - 1 in versions:
+                versions.add(file.last)
+        return tuple(sorted(versions - {-1}))
 
     @property
     def earliest(self) -> int:

@@ -135,7 +135,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def _other_actions(item: _Line) -> list[Action]:
-    found: list[Action] = []
+    actions: list[Action] = []
     for action in (
         item.cdc,
         item.protocol,
@@ -146,13 +146,13 @@ def _other_actions(item: _Line) -> list[Action]:
         item.sidecar,
     ):  # no comprehension, because it would be a call per line, and change files are many
         if action is not None:
-            found.append(action)
+            actions.append(action)
     if item.domain_metadata is not None:
-        found.append(_domain_metadata(item.domain_metadata))
+        actions.append(_domain_metadata(item.domain_metadata))
     raw = bytes(item.commit_info)
     if raw != b"null" and (info := parse_commit_info(raw)) is not None:
-        found.append(info)
-    return found
+        actions.append(info)
+    return actions
 
 
 def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:

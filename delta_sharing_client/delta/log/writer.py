@@ -88,11 +88,11 @@ def _with_all_partitions(files: Iterable[AddFile | RemoveFile | AddCdcFile], met
         fields = (schema.find(name) for name in metadata.partition_columns)
         keys = [mode.stored_name(field) for field in fields if field is not None]
     for file in files:
-        told = file.partition_values
-        if told is None or len(told) >= len(keys):
+        values = file.partition_values
+        if values is None or len(values) >= len(keys):
             yield file
         else:
-            yield msgspec.structs.replace(file, partition_values={**dict.fromkeys(keys), **told})
+            yield msgspec.structs.replace(file, partition_values={**dict.fromkeys(keys), **values})
 
 
 def _carries_times(protocol: Protocol, metadata: Metadata) -> bool:

@@ -95,8 +95,8 @@ def unshred(array: pa.Array) -> pa.StructArray:
 
 
 def _valid(array: pa.Array) -> list[bool]:
-    found: list[bool] = array.is_valid().to_numpy(zero_copy_only=False).tolist()
-    return found
+    is_valid: list[bool] = array.is_valid().to_numpy(zero_copy_only=False).tolist()
+    return is_valid
 
 
 class _MetadataCache:
@@ -139,8 +139,8 @@ def _storage_of(array: pa.Array) -> pa.StructArray:
     if not pa.types.is_struct(arrow_type):
         raise DataError(f"A variant column must be a struct of metadata and value, found {arrow_type}.")
     names = [field.name for field in arrow_type]
-    known = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
-    if not known or not is_bytes(arrow_type.field("metadata").type):
+    is_variant = sorted(names) in (sorted(_FIELDS[:2]), sorted(_FIELDS), ["metadata", "typed_value"])
+    if not is_variant or not is_bytes(arrow_type.field("metadata").type):
         raise DataError(f"A variant column must have the binary fields metadata and value, found {arrow_type}.")
     return array
 
@@ -225,20 +225,20 @@ class _Objects:
     def _unshredded(self, value: bytes, metadata: VariantMetadata) -> list[tuple[str, int, bytes]]:
         if not is_object(value):
             raise DataError("A variant with a shredded object in typed_value must have an object in value.")
-        found = layout(value, 0, len(value))
+        layout_of_value = layout(value, 0, len(value))
         fields: dict[str, tuple[str, int, bytes]] = {}
         copied = 0
-        assert found.field_ids is not None
-        for field_id, offset in zip(found.field_ids, found.offsets, strict=False):
+        assert layout_of_value.field_ids is not None
+        for field_id, offset in zip(layout_of_value.field_ids, layout_of_value.offsets, strict=False):
             name = metadata.name(field_id)
             if name in self._fields:
                 raise DataError(f"The shredded field {name!r} of a variant must not be in its value as well.")
             if name in fields:
                 raise DataError("The field names of a variant's object must be distinct, found one twice.")
-            start = found.start + offset
-            size = size_of(value, start, found.stop)
+            start = layout_of_value.start + offset
+            size = size_of(value, start, layout_of_value.stop)
             copied += size
-            if copied > found.stop - found.start:
+            if copied > layout_of_value.stop - layout_of_value.start:
                 raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
             fields[name] = (name, field_id, value[start : start + size])
         return list(fields.values())

@@ -85,10 +85,10 @@ class VariantMetadata:
         """Return the id of a name."""
         if self._ids is None:
             self._ids = {self.name(field_id): field_id for field_id in range(len(self._names))}
-        found = self._ids.get(name)
-        if found is None:
+        known_id = self._ids.get(name)
+        if known_id is None:
             raise DataError(f"Variant metadata must hold the name of every shredded field, found none called {name!r}.")
-        return found
+        return known_id
 
 
 class Children(NamedTuple):
@@ -160,13 +160,13 @@ class VariantReader:
         basic = self._value[at] & 3 if at < limit else _PRIMITIVE
         if basic <= _SHORT_STRING:
             return to_python(*self._scalar(at, limit))
-        found = self._enter(at, limit, depth)
+        entered = self._enter(at, limit, depth)
         children: list[object] = []
-        for offset in found.offsets[:-1]:  # not a comprehension, because it would take a second stack frame per level
-            children.append(self.python(found.start + offset, found.stop, depth + 1))
-        if found.field_ids is None:
+        for offset in entered.offsets[:-1]:  # not a comprehension, because it would take a second stack frame per level
+            children.append(self.python(entered.start + offset, entered.stop, depth + 1))
+        if entered.field_ids is None:
             return children
-        return dict(zip(self._names(found.field_ids), children, strict=True))
+        return dict(zip(self._names(entered.field_ids), children, strict=True))
 
     def json(self, at: int, limit: int, out: list[str], depth: int = 0) -> None:
         """Append the JSON text of the value at ``at`` to ``out``."""
@@ -227,9 +227,9 @@ class VariantReader:
 def decode(value: bytes, metadata: VariantMetadata) -> object:
     """Return an encoded value as Python objects."""
     reader = VariantReader(value, metadata)
-    found = reader.python(0, len(value))
+    result = reader.python(0, len(value))
     reader.finish()
-    return found
+    return result
 
 
 def decode_json(value: bytes, metadata: VariantMetadata) -> str:
