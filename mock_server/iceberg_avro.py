@@ -65,9 +65,6 @@ def encode(schema: Any, value: Any) -> bytes:
             items = [{"key": key, "value": item} for key, item in items]
         body = b"".join(encode(schema["items"], item) for item in items)
         return (_long(len(items)) + body if items else b"") + _long(0)
-    if kind == "map":
-        body = b"".join(_bytes(key.encode()) + encode(schema["values"], item) for key, item in value.items())
-        return (_long(len(value)) + body if value else b"") + _long(0)
     if kind == "fixed":
         assert len(value) == schema["size"]
         return bytes(value)

@@ -333,7 +333,7 @@ def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
 def _has_nanoseconds(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_nanoseconds(kind.field(place).type) for place in range(kind.num_fields))
-    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz)
+    return pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
 
 
 def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:

@@ -21,7 +21,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.outputs import polars as polars_frames
 from delta_sharing_client.outputs import streams
-from delta_sharing_client.outputs.dataset import known_to_duckdb
+from delta_sharing_client.outputs.dataset import SharedDataset, known_to_duckdb
 from tests.effort import ALL
 from tests.regressions.hand_made import HandMadeTable
 
@@ -127,6 +127,12 @@ def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str
     assert all(batch.schema.equals(schema) for batch in batches)
     assert dataset.head(5, **query).to_pydict() == expected.slice(0, 5).to_pydict()
     assert dataset.count_rows(query["filter"]) == expected.num_rows
+
+
+def test_count_without_a_filter_is_that_of_the_log(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = table.scan().to_dataset()
+    monkeypatch.setattr(SharedDataset, "_scanner", None)
+    assert dataset.count_rows() == ROWS.num_rows
 
 
 @pytest.mark.parametrize("condition", [None, "id > 17", "n IS NOT NULL", "s.x = 3", "p = 'two' AND o IS NULL"])

@@ -12,6 +12,13 @@ from mock_server.errors import ApiError, ConfigError
 from tests.unit.mock_server.helpers import write_plain
 
 
+def test_a_relative_path_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_plain(tmp_path / "t")
+    monkeypatch.chdir(tmp_path)
+    (entry,) = from_mapping({"s.d.t": "t"}).tables
+    assert entry.location == tmp_path.resolve() / "t"
+
+
 def make(root: Path, *tables: str) -> Path:
     for table in tables:
         (root / table / "_delta_log").mkdir(parents=True)
@@ -101,4 +108,7 @@ def test_cache_evicts_the_oldest_snapshot(tmp_path: Path, monkeypatch: pytest.Mo
     sizes = {version: table.size(table.snapshot(version)) for version in (0, 1, 0, 2)}
     assert [*table._snapshots] == [0, 2]
     assert table._sizes == {0: sizes[0], 2: sizes[2]}
+    evicted = table.snapshot(0)
     assert table.size(table.snapshot(1)) == sizes[1] > sizes[0]
+    table.snapshot(2)
+    assert table.size(evicted) == sizes[0]

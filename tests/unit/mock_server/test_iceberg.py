@@ -152,6 +152,13 @@ def test_listings_are_paged_only_with_a_page_token(api: Api) -> None:
     assert get(api, "v1/shares/s/namespaces", params={"parent": "shop"}).json() == {"namespaces": []}
 
 
+def test_fault_limits_the_size_of_pages(api: Api) -> None:
+    path = "v1/shares/s/namespaces/shop/tables"
+    api.server.set_fault("page-size=1:1")
+    assert len(get(api, path, params={"pageToken": ""}).json()["identifiers"]) == 1
+    assert len(get(api, path, params={"pageToken": ""}).json()["identifiers"]) == 2
+
+
 def test_snapshots_without_a_reference_are_left_out(api: Api) -> None:
     path = "v1/shares/s/namespaces/shop/tables/orders"
     whole = get(api, path).json()["metadata"]

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg import manifest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import decode_file
 from delta_sharing_client.iceberg.avro import read_avro
+from mock_server.iceberg_avro import manifest_schema
 from mock_server.iceberg_writer import IcebergWriter
 
 FIELDS = [
@@ -203,6 +205,18 @@ def test_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
             }
         assert found == expected[number]
     assert writer.files[0].first_row_id == 3
+
+
+def test_manifest_has_the_fields_of_pyiceberg() -> None:
+    def fields_of(record: dict[str, Any]) -> set[tuple[int, str, bool]]:
+        return {(field["field-id"], field["name"], not isinstance(field["type"], list)) for field in record["fields"]}
+
+    schema = manifest_schema()
+    for record, theirs in (
+        (schema, manifest.MANIFEST_ENTRY_SCHEMAS[2]),
+        (schema["fields"][-1]["type"], manifest.DATA_FILE_TYPE[3]),
+    ):
+        assert fields_of(record) == {(field.field_id, field.name, field.required) for field in theirs.fields}
 
 
 def maps(properties: dict[str, bytes]) -> list[list[dict[str, Any]]]:

@@ -159,6 +159,15 @@ def test_missing_directory_is_named(tmp_path: Path) -> None:
         write_file(BATCHES, SCHEMA, tmp_path / "nowhere" / "t.csv", FileFormat.CSV)
 
 
+def test_error_without_a_reason_is_described(tmp_path: Path) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        raise OSError
+        yield
+
+    with pytest.raises(UsageError, match=r"Cannot write '.*t\.csv': the system refused it\. Choose another place\."):
+        write_file(failing(), SCHEMA, tmp_path / "t.csv", FileFormat.CSV)
+
+
 def test_path_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
 

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.outputs.file_formats import compact_json
-from delta_sharing_client.outputs.json_values import json_rows, json_values
+from delta_sharing_client.outputs.json_values import first_rows, json_rows, json_values
 from tests.quota import meets, met
+
+
+@pytest.mark.parametrize(("most", "expected", "taken"), [(0, 0, 1), (2, 2, 2), (3, 3, 2), (6, 6, 3), (7, 6, 3)])
+def test_first_rows_take_no_batch_beyond_them(most: int, expected: int, taken: int) -> None:
+    batches = iter([pa.RecordBatch.from_pydict({"a": range(start, start + 2)}) for start in (0, 2, 4)])
+    rows, has_more = first_rows(batches, most)
+    assert rows == [(number,) for number in range(expected)]
+    assert has_more == (most < 6)
+    assert len(list(batches)) == 3 - taken
 
 
 @pytest.mark.parametrize(
