@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
 _MISSING = re.compile(r"Table with name (\S+) does not exist")
+_NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found')
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 _SHOW_TABLES = re.compile(r"\s*SHOW\s+(ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(\w*)", re.DOTALL)
@@ -68,7 +69,13 @@ def errors_of(client: SharingClient) -> Iterator[None]:
     except duckdb.Error as error:
         missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
         if missing is None:
-            raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}") from None
+            column = _NO_COLUMN.search(str(error))
+            advice = f" If it is text, write it in single quotes: '{column[1]}'." if column else ""
+            raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}{advice}") from None
+        parts = missing[1].split(".")
+        if len(parts) == 3:
+            quoted = ".".join(f'"{part}"' for part in parts)
+            raise UsageError(f"The quotes make one name of '{missing[1]}'. Write {missing[1]} or {quoted}.") from None
         # DuckDB suggests similar names of its own tables.
         raise UsageError(
             f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "

@@ -147,6 +147,22 @@ class Directory:
         except Refused as refused:
             raise refusal(self.ref, path, refused) from None
 
+    @contextlib.contextmanager
+    def wants_file(self, path: str) -> Iterator[None]:
+        """Say so in the ``NotFoundError`` of a block if ``path`` is a directory; costs a request then."""
+        try:
+            yield
+        except NotFoundError:
+            page = None
+            with contextlib.suppress(DeltaSharingError):
+                page = self.asked(lambda: next(self.place.pages(path, recursive=False), None), path)
+            if page is None or not (page.files or page.folders):
+                raise
+            raise NotFoundError(
+                f"Expected a file, found a directory: '{path}' of {self.ref}. 'files()' or 'ls' lists it.",
+                status=404,
+            ) from None
+
     def _file(self, path: str) -> str:
         checked = checked_path(path, self.ref)
         if not checked:

@@ -60,7 +60,8 @@ class FileAsset(Asset):
 
         Raises ``NotFoundError`` if there is none, and the errors of ``files``.
         """
-        return self._directory.stat(path)
+        with self._directory.wants_file(path):
+            return self._directory.stat(path)
 
     def open(self, path: str) -> io.BufferedReader:
         """Open a file for reading bytes: seekable, reading ahead, all of one version of the file.
@@ -69,11 +70,13 @@ class FileAsset(Asset):
         of ``files``. Reading raises ``DataError`` if the file is replaced meanwhile, and ``TransportError`` if its
         bytes do not arrive.
         """
-        return self._directory.open(path)
+        with self._directory.wants_file(path):
+            return self._directory.open(path)
 
     def read_bytes(self, path: str) -> bytes:
         """Return the content of a file. Errors as ``open``."""
-        return self._directory.read_bytes(path)
+        with self._directory.wants_file(path):
+            return self._directory.read_bytes(path)
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
         """Return the content of a text file. Errors as ``open``, and ``DataError`` if it has another encoding."""

@@ -390,6 +390,8 @@ def _usage_message(error: Exception) -> str | None:
         return ""
     message = " ".join(str(formatter()).replace("Value error, ", "").split()).rstrip(".")
     message = _PYDANTIC.sub(r"expected \1", message)
+    if message.startswith("Got unexpected extra argument"):
+        message += ". Write SQL, and whatever else has spaces, in quotes"
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
     return f"{message}{'' if message.endswith('?') else '.'} See: {path} --help"

@@ -111,14 +111,15 @@ class FollowedTable:
                 row_lineage=self.request.read.row_lineage,
             )
 
-        return by_format(
-            self._rest,
-            self.request.table,
-            self.read_options,
-            lambda: self._describe_delta(version_number(version), timestamp),
-            as_iceberg,
-            prefers_iceberg=isinstance(version, str),
-        )
+        with self._rest.about(self.request.table):
+            return by_format(
+                self._rest,
+                self.request.table,
+                self.read_options,
+                lambda: self._describe_delta(version_number(version), timestamp),
+                as_iceberg,
+                prefers_iceberg=isinstance(version, str),
+            )
 
     def _without_changes(self, iceberg: ModuleType) -> NoReturn:
         raise iceberg.without(

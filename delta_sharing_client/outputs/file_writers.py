@@ -65,6 +65,8 @@ def write_file(
                 os.unlink(name)
             raise
     except OSError as error:
+        if not target.parent.is_dir():
+            raise UsageError(f"Cannot write '{target}': there is no directory '{target.parent}'. Create it.") from None
         reason = error.strerror or "the system refused it"
         first = "Make room, or c" if error.errno in NO_ROOM else "C"
         raise UsageError(f"Cannot write '{target}': {reason}. {first}hoose another place.") from None

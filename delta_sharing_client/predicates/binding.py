@@ -353,7 +353,9 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     if convert is None:
         hint = row.advice if kind not in NUMBERS or isinstance(value, str) else ""
         if isinstance(value, bool):  # also for a filter such as `country`
-            hint = " A column without a comparison must be boolean."
+            hint = (
+                " A column without a comparison must be boolean. On a command line, write the whole filter in quotes."
+            )
         raise UsageError(
             f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} "
             f"{format_value(value)}.{hint}"

@@ -128,6 +128,12 @@ def test_missing_file_is_named(volume: Any, path: str) -> None:
             call()
 
 
+@pytest.mark.parametrize("call", ["stat", "open", "read_bytes", "read_text"])
+def test_directory_instead_of_a_file_is_named(volume: Any, call: str) -> None:
+    with pytest.raises(ds.NotFoundError, match=r"found a directory: 'deep/er' of volume s\.d\.files\. 'files\(\)'"):
+        getattr(volume, call)("deep/er")
+
+
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "a//b", "./a", "a\0b", 5])
 def test_malformed_paths_are_refused_before_any_request(volume: Any, path: Any) -> None:
     for call in (volume.files, volume.read_bytes, volume.open, volume.stat):

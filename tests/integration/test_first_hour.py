@@ -206,6 +206,8 @@ def test_sql_shows_tables_without_requesting_schemas(serve_demo: Any, query: str
         ("SELECT FROM WHERE", "The SQL cannot be read"),
         ("SELECT * FROM orders", "Did you mean 'demo.shop.orders'"),
         ("SELECT oder_id FROM demo.shop.orders", "DuckDB cannot run the SQL"),
+        ("SELECT * FROM demo.shop.orders WHERE country = DE", "If it is text, write it in single quotes: 'DE'"),
+        ('SELECT * FROM "demo.shop.orders"', 'Write demo.shop.orders or "demo"."shop"."orders"'),
         (None, "Expected SQL as text, found NoneType"),
     ],
 )

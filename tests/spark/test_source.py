@@ -328,8 +328,8 @@ def test_credentials_as_options_equal_the_profile() -> None:
 
 
 def test_missing_table_is_not_found(lake: Any) -> None:
-    with pytest.raises(NotFoundError):
-        DeltaSharingSource({"path": lake.url("none")}).schema()
+    with pytest.raises(NotFoundError, match=r"Did you mean 'share\.schema\.t'\?"):
+        DeltaSharingSource({"path": lake.url("tt")}).schema()
 
 
 def test_unreachable_server_is_reported(tmp_path: pathlib.Path) -> None:

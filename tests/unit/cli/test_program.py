@@ -22,6 +22,7 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
         (["head", "a.b.c", "--rows", "many"], "--rows"),
         (["shares", "--what"], "--what"),
         (["read", "a.b.c", "--format", "ods"], "ods"),
+        (["sql", "SELECT", "1"], "(1). Write SQL, and whatever else has spaces, in quotes."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
@@ -34,7 +35,7 @@ def test_invalid_arguments_are_named_in_one_line(
     assert printed.out == ""
     assert printed.err.startswith("delta-sharing: ")
     assert said in printed.err
-    named = f" {arguments[0]}" if arguments[0] in ("describe", "head", "read", "shares") else ""
+    named = f" {arguments[0]}" if arguments[0] in ("describe", "head", "read", "shares", "sql") else ""
     assert printed.err.endswith(f"See: delta-sharing{named} --help\n")
     assert printed.err.count("\n") == 1
 
@@ -151,7 +152,8 @@ def test_unwritable_file_error_suggests_a_remedy(
     words = ["--profile", str(serve_demo.profile_path), "read", "demo.shop.products", "-o", str(target)]
 
     assert main(words) == ExitCode.USAGE
-    assert f"Cannot write '{target}': No such file or directory. Choose another place.\n" in capsys.readouterr().err
+    missing = f"Cannot write '{target}': there is no directory '{target.parent}'. Create it.\n"
+    assert missing in capsys.readouterr().err
 
 
 def _all_errors(root: type[errors.DeltaSharingError]) -> list[type[errors.DeltaSharingError]]:

@@ -155,7 +155,7 @@ def test_unknown_suffix_is_refused_with_the_known_ones() -> None:
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"Cannot write '.*nowhere/t\.csv': No such file or directory"):
+    with pytest.raises(UsageError, match=r"Cannot write '.*nowhere/t\.csv': there is no directory '.*nowhere'"):
         write_file(BATCHES, SCHEMA, tmp_path / "nowhere" / "t.csv", FileFormat.CSV)
 
 
