@@ -133,7 +133,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.scanner().to_reader().__arrow_c_stream__(requested_schema)
+        return self.scanner().__arrow_c_stream__(requested_schema)
 
     def _scanner(
         self, columns: Any, condition: pc.Expression | None, batch_size: int = _BATCH_ROWS, **_: object
@@ -327,7 +327,7 @@ def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
         return refuses_all or b'"edges"' in metadata.get(b"ARROW:extension:metadata", b"")
 
     fields = (without_extension(field, unwanted) if has_extension(field, unwanted) else field for field in schema)
-    return pa.schema(fields, metadata=schema.metadata)
+    return pa.schema(fields)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

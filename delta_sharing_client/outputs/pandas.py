@@ -75,7 +75,7 @@ def to_pandas(
         del columns
     # Positions as keys first, because a dict would merge equal names.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
-    frame.columns = pd.Index(schema.names, dtype=object) if not schema.names else pd.Index(schema.names)
+    frame.columns = pd.Index(schema.names)
     if report is not None and on_decimals > max(_LONG, (time.perf_counter() - began) / 2):
         report.notes = (*report.notes, f"{on_decimals:.1f} s were spent on making decimals. {FASTER_DECIMALS}")
     return frame
@@ -446,7 +446,7 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
     if pa.types.is_null(column.type):
         return np.full(len(column), None, dtype=object)
     if dtype is not None or pa.types.is_floating(column.type):
-        return column.to_numpy()
+        return _writable(column)
     if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
     if _nanoseconds_within(column.type):
@@ -499,6 +499,12 @@ def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray
         ) from None
 
 
+def _writable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = column.to_numpy()
+    # A single chunk without nulls is Arrow's own memory.
+    return values if values.flags.writeable else values.copy()
+
+
 def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) -> object:
     """Build a pandas masked array from Arrow memory without converting to floats or Python objects."""
     if column.null_count:
@@ -507,8 +513,6 @@ def _masked(column: pa.ChunkedArray, dtype: pd.api.extensions.ExtensionDtype) ->
         column = pc.fill_null(column, filler)
     else:
         mask = np.zeros(len(column), dtype=bool)
-    values = column.to_numpy()
-    if not values.flags.writeable:
-        values = values.copy()
+    values = _writable(column)
     build: Any = dtype.construct_array_type()
     return build(values, mask, copy=False)

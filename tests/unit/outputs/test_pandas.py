@@ -120,16 +120,18 @@ def test_impossible_row_count_is_ignored() -> None:
         pd.testing.assert_frame_equal(frame(field, made, None, 2**60), frame(field, made, None, None))
 
 
-def test_frame_is_writable() -> None:
-    for name in ("int64", "float64", "timestamp", "bool", "date"):
+@pytest.mark.parametrize("rows", [2, None])
+@pytest.mark.parametrize("backend", ["numpy", "numpy_nullable"])
+def test_frame_is_writable(backend: str, rows: int | None) -> None:
+    for name in ("int32", "int64", "float32", "float64", "timestamp", "bool", "date", "string", "decimal"):
         data_type, values = VALUES[name]
-        field = pa.field("c", data_type)
+        field = pa.field("c", data_type, nullable=name != "int32")
         made = batches(field, [values[::2]])
-        found = frame(field, made, None, 2)
+        written = frame(field, made, None if backend == "numpy" else backend, rows)
 
-        found.loc[0, "c"] = found.loc[1, "c"]
+        written.loc[0, "c"] = written.loc[1, "c"]
 
-        assert found.loc[0, "c"] == found.loc[1, "c"]
+        assert written.loc[0, "c"] == written.loc[1, "c"]
         assert made[0].column(0) == pa.array(values[::2], data_type)
 
 
