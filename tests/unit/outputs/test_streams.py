@@ -422,6 +422,13 @@ def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatc
     found[1].close()
 
 
+def test_a_stream_listens_for_ctrl_c() -> None:
+    signal.set_wakeup_fd(-1)
+    stream = RowStream(lambda: Rows(9))
+    assert signal.set_wakeup_fd(-1) != -1
+    stream.close()
+
+
 def test_only_ctrl_c_interrupts_the_streams(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted: list[int] = []
     stream: Any = RowStream(lambda: Rows(9))
