@@ -76,6 +76,7 @@ def test_defaults_are_those_of_the_reference_server(tmp_path: Path) -> None:
     assert not config.check_token
     assert config.token.reveal()
     assert (config.port, config.prefix, config.url_ttl) == (80, "/delta-sharing", 3600.0)
+    assert config.refresh_token_ttl == 3600.0
     assert (config.sql_hints, config.json_hints, config.json_hints_v2) == (False, True, True)
 
 

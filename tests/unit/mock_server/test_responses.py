@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -89,6 +90,25 @@ def test_table_unsupported_in_parquet_format_is_named(api: Api, path: str) -> No
     response = api.get(f"{TABLES}/vectors/{path}")
     assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
     assert "deletionVectors" in response.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["query", "changes?startingVersion=0"])
+def test_vectors_missing_from_the_protocol_are_refused_in_parquet(
+    start: Callable[..., Api], tables: Path, tmp_path: Path, path: str
+) -> None:
+    shutil.copytree(tables / "vectors", tmp_path / "vectors")
+    commit = tmp_path / "vectors" / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {"minReaderVersion": 1, "minWriterVersion": 4}
+        if "metaData" in line:
+            del line["metaData"]["configuration"]["delta.enableDeletionVectors"]
+    commit.write_text("\n".join(map(json.dumps, lines)))
+    own = start(tmp_path)
+    response = own.post(f"{TABLES}/vectors/query", {}) if path == "query" else own.get(f"{TABLES}/vectors/{path}")
+    assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
+    assert "which its protocol does not list" in response.json()["message"]
 
 
 def test_feature_missing_from_the_clients_list_is_refused(api: Api) -> None:
