@@ -28,7 +28,7 @@ def main(
     if unknown:
         raise typer.BadParameter(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
     console = Console(width=140)
-    found = []
+    items = []
     for name in names:
         console.print(f"[bold]{name}[/]: {CASES[name].goal}")
         try:
@@ -41,10 +41,10 @@ def main(
         console.print(results.table(result))
         for line in (*goals.verdicts(result), *results.shares(result)):
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-        found.append(result)
+        items.append(result)
         if save:
             results.save([result])
-    facts = [results.facts(result) for result in found]
+    facts = [results.facts(result) for result in items]
     console.print(results.overview(facts))
     if json_file is not None:
         json_file.write_text(json.dumps({"machine": results.machine(), "results": facts}, indent=2), "utf-8")

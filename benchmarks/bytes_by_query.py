@@ -84,7 +84,7 @@ def write_table(folder: Path) -> None:
 
 def measure(folder: Path) -> list[tuple[str, ...]]:
     """Return, for each query, its name and the bytes: ours with DuckDB, ours with Polars, DuckDB's and Polars' own."""
-    found = []
+    results = []
     files = sorted(folder.glob("*.parquet"))
     with mock_server.running({"s.s.t": folder}) as server, _counting(folder) as (address, counted):
         frame = ds.scan_polars(f"{server.profile_path}#s.s.t")
@@ -108,8 +108,8 @@ def measure(folder: Path) -> list[tuple[str, ...]]:
             query(own).collect()
             if sorted(rows) != sorted(expected) and "LIMIT 10" not in name:
                 raise AssertionError(f"The query {name} has other rows here.")
-            found.append((name, *map(_megabytes, (in_duckdb, in_polars, on_disk, sum(counted)))))
-    return found
+            results.append((name, *map(_megabytes, (in_duckdb, in_polars, on_disk, sum(counted)))))
+    return results
 
 
 def _megabytes(count: int) -> str:
@@ -176,12 +176,12 @@ def main() -> None:
         folder = Path(name) / "t"
         write_table(folder)
         size = sum(file.stat().st_size for file in folder.glob("*.parquet")) / 1e6
-        told = table(measure(folder), size)
-    sys.stdout.write(told)
+        section = table(measure(folder), size)
+    sys.stdout.write(section)
     if page is not None:
         text = page.read_text("utf-8")
         before, rest = text.split(_BEGIN)
-        page.write_text(f"{before}{_BEGIN}{told}{_END}{rest.split(_END)[1]}", "utf-8")
+        page.write_text(f"{before}{_BEGIN}{section}{_END}{rest.split(_END)[1]}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Case:
         of all files) or ``line`` (seconds that the line needs for all files).
     action:
         What a worker does: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, ``start`` (a whole
-        process), or one of the ``spark-`` ones.
+        process), or an action whose name starts with ``spark-``.
     server:
         The module of the server: ``mock_server``, or ``benchmarks.long_listing``, which only uses the folder's name.
     arguments:

@@ -117,9 +117,9 @@ class Turns:
             self.contenders["obstore-list"] = {}
             return
         for way in ("obstore-tasks", "obstore-threads"):
-            found = {tasks: self._run(way, {"tasks": tasks})["seconds"] for tasks in TASKS}
-            sys.stdout.write(f"{case}: {way}: {', '.join(f'{n}: {s:.2f} s' for n, s in found.items())}\n")
-            self.contenders[way] = {"tasks": min(found, key=found.__getitem__)}
+            results = {tasks: self._run(way, {"tasks": tasks})["seconds"] for tasks in TASKS}
+            sys.stdout.write(f"{case}: {way}: {', '.join(f'{n}: {s:.2f} s' for n, s in results.items())}\n")
+            self.contenders[way] = {"tasks": min(results, key=results.__getitem__)}
 
     def take(self, repeats: int) -> dict[str, list[Figures]]:
         """Return the measurements of each contender."""
@@ -208,7 +208,7 @@ def measure(case: str, endpoint: str, scratch: Path, repeats: int, s3fs: Path | 
 
 
 def main() -> int:
-    """Run from the command line; see the module."""
+    """Run the program that the module docstring describes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.downloads", description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--cases", default=",".join(CASES), help="of " + ", ".join(CASES))

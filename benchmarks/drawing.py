@@ -46,9 +46,9 @@ def draw(kept: Sequence[dict[str, Any]]) -> str:
 
 
 def _ratios(case: dict[str, Any]) -> list[tuple[str, float]]:
-    found = {one["contender"]: one["median"] for one in case["measured"]}
-    ours = found.get("ours")
-    return [(peer, found[peer] / ours) for peer in _PEERS if ours and peer in found]
+    results = {one["contender"]: one["median"] for one in case["measured"]}
+    ours = results.get("ours")
+    return [(peer, results[peer] / ours) for peer in _PEERS if ours and peer in results]
 
 
 def _x(ratio: float) -> float:
@@ -66,21 +66,21 @@ def _bar(contender: str, ratio: float, top: float) -> list[str]:
 
 
 def _legend() -> list[str]:
-    found, x = [], float(_LEFT)
+    result, x = [], float(_LEFT)
     for label, color in _PEERS.values():
-        found.append(f'<rect x="{x:.0f}" y="26" width="10" height="10" fill="{color}"/>')
-        found.append(f'<text x="{x + 14:.0f}" y="35">{escape(label)}</text>')
+        result.append(f'<rect x="{x:.0f}" y="26" width="10" height="10" fill="{color}"/>')
+        result.append(f'<text x="{x + 14:.0f}" y="35">{escape(label)}</text>')
         x += 30 + 6.3 * len(label)
-    return found
+    return result
 
 
 def _axis(height: int) -> list[str]:
-    found = []
+    results = []
     for tick in _TICKS:
         x, width = _x(tick), 2 if tick == 1 else 0.5
-        found.append(
+        results.append(
             f'<line x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height - 10}" stroke="#808080" '
             f'stroke-width="{width}"/>'
         )
-        found.append(f'<text x="{x:.1f}" y="{_TOP - 14}" text-anchor="middle">{tick:g}</text>')
-    return found
+        results.append(f'<text x="{x:.1f}" y="{_TOP - 14}" text-anchor="middle">{tick:g}</text>')
+    return results

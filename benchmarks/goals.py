@@ -37,14 +37,14 @@ def _of(result: Result, contender: str) -> Measured:
 
 
 def _faster(result: Result, other: str, times: float) -> Verdict:
-    found = _ratio(result, other)
-    return Verdict(f"{found:.1f}x as fast as {other} (goal: {times:g}x)", found >= times)
+    ratio = _ratio(result, other)
+    return Verdict(f"{ratio:.1f}x as fast as {other} (goal: {times:g}x)", ratio >= times)
 
 
 def _loopback(result: Result) -> list[Verdict]:
-    found = 1 / _ratio(result, "local")
+    ratio = 1 / _ratio(result, "local")
     return [
-        Verdict(f"{found:.2f}x the time of local pyarrow (goal: 1.4x)", found <= 1.4),
+        Verdict(f"{ratio:.2f}x the time of local pyarrow (goal: 1.4x)", ratio <= 1.4),
         _faster(result, "polars", 1),
         _faster(result, "incumbent-delta", 1),
         _faster(result, "incumbent-parquet", 1),
@@ -62,9 +62,9 @@ def _latency(result: Result) -> list[Verdict]:
 def _round_trips(result: Result) -> list[Verdict]:
     ours, fixed = result.measured[0], _of(result, "ours-fixed")
     least = 3 * result.case.latency + _of(result, "local").median
-    found, beside = ours.median / least, ours.median / fixed.median
+    actual, beside = ours.median / least, ours.median / fixed.median
     return [
-        Verdict(f"{found:.2f}x three round trips and local decoding (goal: 1.3x)", found <= 1.3),
+        Verdict(f"{actual:.2f}x three round trips and local decoding (goal: 1.3x)", actual <= 1.3),
         Verdict(f"{beside:.2f}x the time with 16 requests in flight (goal: 1.05x)", beside <= 1.05),
         _faster(result, "polars", 1),
     ]
@@ -82,12 +82,12 @@ def _throttled(result: Result) -> list[Verdict]:
 
 def _tiny(times: float, processor: float | None = None) -> Callable[[Result], list[Verdict]]:
     def check(result: Result) -> list[Verdict]:
-        found = [_faster(result, "polars", times)]
+        results = [_faster(result, "polars", times)]
         if processor is not None:
             share = result.measured[0].processor / _of(result, "memory").processor
             figure = f"{share:.2f}x the processor time of pyarrow with the bytes in memory (goal: {processor:g}x)"
-            found.append(Verdict(figure, share <= processor))
-        return found
+            results.append(Verdict(figure, share <= processor))
+        return results
 
     return check
 
@@ -129,21 +129,23 @@ def _peak(result: Result) -> list[Verdict]:
 def _bytes(most: float, of: str) -> Callable[[Result], list[Verdict]]:
     def check(result: Result) -> list[Verdict]:
         assert result.reference is not None
-        found = result.measured[0].bytes / result.reference
-        return [Verdict(f"{found:.3f} of the {result.reference / _MB:.2f} MB of {of} (goal: {most:g})", found <= most)]
+        actual = result.measured[0].bytes / result.reference
+        return [
+            Verdict(f"{actual:.3f} of the {result.reference / _MB:.2f} MB of {of} (goal: {most:g})", actual <= most)
+        ]
 
     return check
 
 
 def _limit(result: Result) -> list[Verdict]:
-    found = result.measured[0].requests
-    return [Verdict(f"{found} requests for data (goal: 4)", found <= 4)]
+    requests = result.measured[0].requests
+    return [Verdict(f"{requests} requests for data (goal: 4)", requests <= 4)]
 
 
 def _bandwidth(result: Result) -> list[Verdict]:
     assert result.reference is not None
-    found = result.reference / result.measured[0].median
-    return [Verdict(f"{found:.1%} of the line (goal: 90%)", found >= 0.9)]
+    actual = result.reference / result.measured[0].median
+    return [Verdict(f"{actual:.1%} of the line (goal: 90%)", actual >= 0.9)]
 
 
 def _plan(result: Result) -> list[Verdict]:
@@ -165,8 +167,8 @@ def _first_row(result: Result) -> list[Verdict]:
 
 
 def _memory(result: Result) -> list[Verdict]:
-    found = result.measured[0].memory / _MB
-    return [Verdict(f"{found:.0f} MB above an idle process (goal: 400)", found < 400)]
+    actual = result.measured[0].memory / _MB
+    return [Verdict(f"{actual:.0f} MB above an idle process (goal: 400)", actual < 400)]
 
 
 def _vectors(result: Result) -> list[Verdict]:
@@ -180,9 +182,9 @@ def _vectors(result: Result) -> list[Verdict]:
 
 def _changes(result: Result) -> list[Verdict]:
     ours, half, memory = result.measured[0], _of(result, "ours-half"), _of(result, "memory")
-    found, beside = ours.median / half.median, ours.median / memory.median
+    actual, beside = ours.median / half.median, ours.median / memory.median
     return [
-        Verdict(f"{found:.2f}x the time of half the versions (goal: 2.2x)", found <= 2.2),
+        Verdict(f"{actual:.2f}x the time of half the versions (goal: 2.2x)", actual <= 2.2),
         Verdict(f"{beside:.2f}x the time of pyarrow with the bytes in memory (goal: 1.5x)", beside <= 1.5),
         _faster(result, "incumbent-delta", 1),
         _faster(result, "incumbent-parquet", 1),
@@ -209,12 +211,12 @@ def _startup(result: Result) -> list[Verdict]:
 
 def _cpu(result: Result) -> list[Verdict]:
     ours, few = result.measured[0], _of(result, "ours-few-rows")
-    found = ours.calls / few.calls
+    actual = ours.calls / few.calls
     return [
         Verdict(
             f"{ours.calls:,} Python calls for {ours.rows:,} rows, {few.calls:,} for {few.rows:,} rows in as many "
-            f"files: {found:.2f}x the calls for {ours.rows / few.rows:.0f}x the rows (goal: 1.5x)",
-            found <= 1.5,
+            f"files: {actual:.2f}x the calls for {ours.rows / few.rows:.0f}x the rows (goal: 1.5x)",
+            actual <= 1.5,
         )
     ]
 

@@ -253,14 +253,14 @@ def _lines(root: Path, host: str) -> Iterator[dict[str, Any]]:
             yield {"protocol": {"minReaderVersion": 1}}
             yield action
         elif "add" in action:
-            found = action["add"]
+            add = action["add"]
             yield {
                 "file": {
-                    "url": f"{host}/lake/{found['path']}?X-Amz-Signature=benchmark",
-                    "id": found["path"],
+                    "url": f"{host}/lake/{add['path']}?X-Amz-Signature=benchmark",
+                    "id": add["path"],
                     "partitionValues": {},
-                    "size": found["size"],
-                    "stats": found["stats"],
+                    "size": add["size"],
+                    "stats": add["stats"],
                 }
             }
 
@@ -312,8 +312,8 @@ def work(contender: str) -> None:
         profile = json.loads(line)
         began, used = time.perf_counter(), time.process_time()
         result = CONTENDERS[contender](profile)
-        found = {"seconds": time.perf_counter() - began, "processor": time.process_time() - used, "result": result}
-        sys.stdout.write(json.dumps(found) + "\n")
+        measured = {"seconds": time.perf_counter() - began, "processor": time.process_time() - used, "result": result}
+        sys.stdout.write(json.dumps(measured) + "\n")
         sys.stdout.flush()
 
 

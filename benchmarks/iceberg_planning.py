@@ -84,10 +84,10 @@ def plan(subject: str, case: str, metadata: Path) -> dict[str, Any]:
 
         scan = StaticTable.from_metadata(str(metadata)).scan(row_filter=FILTER if case == "filter" else "true")
         began, used = time.perf_counter(), time.process_time()
-        found = len(list(scan.plan_files()))
+        count = len(list(scan.plan_files()))
     else:
-        found, began, used = _plan_here(case, metadata)
-    return {"seconds": time.perf_counter() - began, "processor": time.process_time() - used, "files": found}
+        count, began, used = _plan_here(case, metadata)
+    return {"seconds": time.perf_counter() - began, "processor": time.process_time() - used, "files": count}
 
 
 def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
@@ -113,24 +113,24 @@ def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
 
 def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[dict[str, float]]]:
     """Plan in separate processes, alternating between the contenders."""
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    results: dict[tuple[str, str], list[dict[str, float]]] = {}
     for turn in range(turns):
         for case in CASES:
             counts = set()
             for subject in SUBJECTS if turn % 2 else reversed(SUBJECTS):
                 command = [sys.executable, "-m", "benchmarks.iceberg_planning", "--one", subject, case, str(metadata)]
                 answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                found.setdefault((case, subject), []).append(answer)
+                results.setdefault((case, subject), []).append(answer)
                 counts.add(answer["files"])
             if len(counts) > 1:
                 raise SystemExit(f"{case}: the numbers of files differ: {sorted(counts)}")
-    return found
+    return results
 
 
-def _figures(files: int, case: str, found: dict[tuple[str, str], list[dict[str, float]]]) -> dict[str, Any]:
+def _figures(files: int, case: str, seconds: dict[tuple[str, str], list[dict[str, float]]]) -> dict[str, Any]:
     """Return medians and ratios in the form of ``benchmarks.turns``."""
     medians = {
-        name: {key: statistics.median(one[key] for one in found[case, subject]) for key in ("seconds", "processor")}
+        name: {key: statistics.median(one[key] for one in seconds[case, subject]) for key in ("seconds", "processor")}
         for name, subject in (("ours", "here"), ("pyiceberg", "pyiceberg"))
     }
     ratios = {key: medians["ours"][key] / medians["pyiceberg"][key] for key in ("seconds", "processor")}
@@ -140,7 +140,7 @@ def _figures(files: int, case: str, found: dict[tuple[str, str], list[dict[str, 
 
 
 def main() -> int:
-    """Run from the command line; see the module."""
+    """Run the program that the module docstring describes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--turns", type=int, default=5)
@@ -155,8 +155,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         written = sorted(folder.glob("n*/t/metadata/*.metadata.json")) or [write(folder, options.files)]
-        found = _turns(written[-1], options.turns)
-    results = [_figures(options.files, case, found) for case in CASES]
+        actual = _turns(written[-1], options.turns)
+    results = [_figures(options.files, case, actual) for case in CASES]
     for case, result in zip(CASES, results, strict=True):
         theirs, ours = (result["medians"][name]["seconds"] for name in ("pyiceberg", "ours"))
         sys.stdout.write(f"{case}: pyiceberg {theirs:.2f} s, here {ours:.2f} s, ratio {ours / theirs:.2f}\n")

@@ -138,8 +138,8 @@ def _text(frame: Any) -> Any:
 
 
 def _top(frame: Any) -> Any:
-    found = frame.select("l_orderkey", "l_extendedprice").top_k(10, by="l_extendedprice").collect()
-    return [len(found)]
+    rows = frame.select("l_orderkey", "l_extendedprice").top_k(10, by="l_extendedprice").collect()
+    return [len(rows)]
 
 
 def _rows_of(rows: list[Any]) -> Any:
@@ -251,8 +251,8 @@ def work(contender: str, job: str) -> None:
         question = Question(**json.loads(line))
         began, used = time.perf_counter(), _processor()
         result = answer(question)
-        found = {"seconds": time.perf_counter() - began, "processor": _processor() - used, "result": result}
-        sys.stdout.write(json.dumps(found) + "\n")
+        measured = {"seconds": time.perf_counter() - began, "processor": _processor() - used, "result": result}
+        sys.stdout.write(json.dumps(measured) + "\n")
         sys.stdout.flush()
 
 

@@ -280,12 +280,12 @@ def _handler(listing: LongListing) -> type[http.server.BaseHTTPRequestHandler]:
                 listing.add(answers=-1)
 
         def _file(self, data: bytes) -> None:
-            wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-            if wanted is None:
+            match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+            if match is None:
                 self._send(data, "application/octet-stream")
                 return
-            start = int(wanted[1]) if wanted[1] else max(0, len(data) - int(wanted[2]))
-            stop = min(len(data), int(wanted[2]) + 1) if wanted[1] and wanted[2] else len(data)
+            start = int(match[1]) if match[1] else max(0, len(data) - int(match[2]))
+            stop = min(len(data), int(match[2]) + 1) if match[1] and match[2] else len(data)
             about = ("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
             self._head(206, "application/octet-stream", ("Content-Length", str(stop - start)), about)
             self.wfile.write(data[start:stop])
@@ -319,7 +319,7 @@ def main() -> None:
         partial = arguments.profile_out.with_suffix(".part")
         partial.write_text(json.dumps(listing.profile), encoding="utf-8")
         partial.rename(arguments.profile_out)
-        # Runs until the process that started it ends it, or closes standard input.
+        # Runs until the parent process ends it or closes standard input.
         sys.stdin.read()
 
 

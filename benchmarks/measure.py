@@ -84,7 +84,7 @@ def run(case: Case) -> Result:
     if any(contender.startswith("incumbent") for contender in case.contenders):
         incumbent_python()  # or fail now
     directory = case.table()
-    found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in case.contenders}
+    results: dict[str, list[dict[str, Any]]] = {contender: [] for contender in case.contenders}
     with contextlib.ExitStack() as running:
         served = (directory, running.enter_context(serve(directory, case)))
         others = {name: table() for name, table in case.baselines.items()}
@@ -108,9 +108,9 @@ def run(case: Case) -> Result:
                     },
                     server.authority,
                 )
-                found[contender].append(numbers | server.stats())
-    alike = [contender for contender in found if contender not in case.baselines and contender not in case.special]
-    counts = {contender: found[contender][-1]["rows"] for contender in alike}
+                results[contender].append(numbers | server.stats())
+    alike = [contender for contender in results if contender not in case.baselines and contender not in case.special]
+    counts = {contender: results[contender][-1]["rows"] for contender in alike}
     if len(set(counts.values())) > 1:
         raise RuntimeError(f"case {case.name}: the contenders read different numbers of rows: {counts}")
     measured = [
@@ -128,7 +128,7 @@ def run(case: Case) -> Result:
             calls=runs[-1]["calls"],
             stages=runs[-1]["stages"],
         )
-        for contender, runs in found.items()
+        for contender, runs in results.items()
     ]
     return Result(case=case, measured=measured, reference=_reference(case, directory))
 
@@ -183,10 +183,10 @@ def incumbent_python() -> str:
             ) from None
     try:
         asked = subprocess.run([python, "-c", "import delta_sharing"], capture_output=True, text=True, check=False)
-        found = not asked.returncode
+        result = not asked.returncode
     except OSError:
-        found = False
-    if not found:
+        result = False
+    if not result:
         raise RuntimeError(
             f"{INCUMBENT_PYTHON} should name the interpreter of an environment that has {INCUMBENT}; {python!r} does "
             "not run or does not have it"

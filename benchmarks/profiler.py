@@ -52,7 +52,7 @@ class Profile:
 @contextmanager
 def profiled() -> Iterator[Profile]:
     """Profile this thread and those that start in the ``with`` block; the profile is complete after the block."""
-    found = Profile()
+    profile = Profile()
     threads: list[_Thread] = []
     lock = threading.Lock()
 
@@ -66,16 +66,16 @@ def profiled() -> Iterator[Profile]:
     threading.setprofile(begin)
     sys.setprofile(begin)
     try:
-        yield found
+        yield profile
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
         with lock:
             ended = list(threads)
         for thread in ended:
-            found.calls += thread.calls
+            profile.calls += thread.calls
             for stage, seconds in list(thread.seconds.items()):
-                found.seconds[stage] = found.seconds.get(stage, 0.0) + seconds
+                profile.seconds[stage] = profile.seconds.get(stage, 0.0) + seconds
 
 
 class _Thread:
@@ -102,9 +102,9 @@ class _Thread:
         self._since = time.thread_time()
 
     def _stage(self, code: CodeType) -> str:
-        found = self._stages.get(code)
-        if found is None:
+        result = self._stages.get(code)
+        if result is None:
             path = code.co_filename.replace("\\", "/")
             matching = (stage for stage, parts in STAGES if any(part in path for part in parts))
-            found = self._stages[code] = next(matching, OTHER)
-        return found
+            result = self._stages[code] = next(matching, OTHER)
+        return result

@@ -93,14 +93,14 @@ def overview(kept: Sequence[dict[str, Any]]) -> Table:
 
 
 def _overview(kept: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    found = []
+    results = []
     for case in kept:
         ours, *others = case["measured"]
         ratios = ", ".join(f"{one['contender']} {one['median'] / ours['median']:.2f}" for one in others)
         goals = [goal["reached"] for goal in case["goals"] if goal["reached"] is not None]
         reached = f"{sum(goals)} of {len(goals)}" if goals else "-"
-        found.append((case["case"], f"{ours['median']:.3f}", ratios, reached))
-    return found
+        results.append((case["case"], f"{ours['median']:.3f}", ratios, reached))
+    return results
 
 
 def save(results: Sequence[Result]) -> None:
@@ -134,19 +134,19 @@ def text(kept: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def save_turns(found: Sequence[dict[str, Any]]) -> None:
+def save_turns(turns: Sequence[dict[str, Any]]) -> None:
     """Store the figures of ``benchmarks.turns`` and rewrite ``RESULTS.md``; those of other jobs and lines are kept."""
-    _save_turns(TURNS, found)
+    _save_turns(TURNS, turns)
 
 
-def save_iceberg(found: Sequence[dict[str, Any]]) -> None:
+def save_iceberg(turns: Sequence[dict[str, Any]]) -> None:
     """Like ``save_turns``, for ``benchmarks.iceberg`` and ``benchmarks.iceberg_planning``."""
-    _save_turns(ICEBERG, found)
+    _save_turns(ICEBERG, turns)
 
 
-def _save_turns(path: pathlib.Path, found: Sequence[dict[str, Any]]) -> None:
+def _save_turns(path: pathlib.Path, turns: Sequence[dict[str, Any]]) -> None:
     kept = {_turn(each): each for each in json.loads(path.read_text("utf-8"))} if path.exists() else {}
-    kept |= {_turn(each): each | {"machine": machine()} for each in found}
+    kept |= {_turn(each): each | {"machine": machine()} for each in turns}
     path.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
     RESULTS.write_text(text(list(json.loads(KEPT.read_text("utf-8")).values())), "utf-8")
 
@@ -159,7 +159,7 @@ def _real_tables() -> list[str]:
     """Return the section about the tables of ``benchmarks.tpch``."""
     if not TURNS.exists():
         return []
-    found = json.loads(TURNS.read_text("utf-8"))
+    document = json.loads(TURNS.read_text("utf-8"))
     lines = ["## Tables as people have them", ""]
     lines += [
         "Last results of `python -m benchmarks.turns --save`: medians of turns in random order, by processes that"
@@ -168,14 +168,14 @@ def _real_tables() -> list[str]:
         "continue to run. `lineitem` is that of TPC-H with 6 million rows, as Spark writes it. In brackets: seconds of"
     ]
     lines += ["the processor. `before` is this client at the start of the work on these tables.", ""]
-    return [*lines, *_table_of_turns(found)]
+    return [*lines, *_table_of_turns(document)]
 
 
 def _iceberg() -> list[str]:
     """Return the section about Iceberg tables."""
     if not ICEBERG.exists():
         return []
-    found = json.loads(ICEBERG.read_text("utf-8"))
+    document = json.loads(ICEBERG.read_text("utf-8"))
     about = (
         "Last results of `python -m benchmarks.iceberg --save` and `python -m benchmarks.iceberg_planning --save`: "
         "medians of turns. `lineitem` is that of TPC-H with 6 million rows in 16 files, all columns to Arrow; "
@@ -183,25 +183,25 @@ def _iceberg() -> list[str]:
         "table, or those of a filter, each time in a new process. In brackets: seconds of the processor."
     )
     lines = ["## Iceberg tables", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
-    return [*lines, *_table_of_turns(found)]
+    return [*lines, *_table_of_turns(document)]
 
 
-def _table_of_turns(found: Sequence[dict[str, Any]]) -> list[str]:
+def _table_of_turns(turns: Sequence[dict[str, Any]]) -> list[str]:
     lines = ["| table | job | line | ours, seconds | ours takes so many times as long as |", "|---|---|---|---:|---|"]
-    for each in found:
+    for each in turns:
         ours = each["medians"]["ours"]
         others = ", ".join(
             f"{name} {ratio['seconds']:.2f} ({ratio['processor']:.2f})" for name, ratio in each["ratios"].items()
         )
         cells = each["table"], each["job"], each["line"], f"{ours['seconds']:.2f} ({ours['processor']:.2f})", others
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", f"Measured on {found[-1]['machine']}.", ""]
+    return [*lines, "", f"Measured on {turns[-1]['machine']}.", ""]
 
 
-def save_downloads(found: Sequence[dict[str, Any]]) -> None:
+def save_downloads(results: Sequence[dict[str, Any]]) -> None:
     """Store the figures of ``benchmarks.downloads`` and rewrite ``RESULTS.md``; those of other cases are kept."""
     kept = {each["case"]: each for each in json.loads(DOWNLOADS.read_text("utf-8"))} if DOWNLOADS.exists() else {}
-    kept |= {each["case"]: each | {"machine": machine()} for each in found}
+    kept |= {each["case"]: each | {"machine": machine()} for each in results}
     DOWNLOADS.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
     RESULTS.write_text(text(list(json.loads(KEPT.read_text("utf-8")).values())), "utf-8")
 
@@ -210,7 +210,7 @@ def _downloads() -> list[str]:
     """Return the section about the files of volumes."""
     if not DOWNLOADS.exists():
         return []
-    found = json.loads(DOWNLOADS.read_text("utf-8"))
+    document = json.loads(DOWNLOADS.read_text("utf-8"))
     lines = ["## Files of a volume", ""]
     lines += [
         "Last results of `python -m benchmarks.downloads --save`: medians of turns in random order, each in a new"
@@ -226,14 +226,14 @@ def _downloads() -> list[str]:
         "| case | ours | ours takes so many times as long as | as the best of a turn | goal |",
         "|---|---|---|---:|---:|",
     ]
-    for each in found:
+    for each in document:
         ours, *_ = (shown for name, shown in _shown(each) if name == "ours")
         others = "; ".join(
             f"{name} {each['contenders'][name]['ratio']:.2f}: {shown}" for name, shown in _shown(each) if name != "ours"
         )
         cells = each["title"], ours, others, f"{each['ratio']:.2f}", f"{each['goal']:.2f}"
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", f"Measured on {found[-1]['machine']}.", ""]
+    return [*lines, "", f"Measured on {document[-1]['machine']}.", ""]
 
 
 def _shown(case: dict[str, Any]) -> list[tuple[str, str]]:

@@ -77,16 +77,16 @@ def take_turns(
 
     ``about`` is the connection, the table and the job. A worker writes one line of JSON for each line it reads.
     """
-    found: dict[str, list[dict[str, Any]]] = {contender: [] for contender in workers}
+    results: dict[str, list[dict[str, Any]]] = {contender: [] for contender in workers}
     for turn in range(repeats + 1):
         for contender in random.sample(list(workers), len(workers)):
             answer = _ask(workers[contender], question)
             if turn:  # the first round is a warm-up
-                found[contender].append(answer)
+                results[contender].append(answer)
     for worker in workers.values():
         worker.stdin.close()
         worker.wait()
-    return _report(*about, found)
+    return _report(*about, results)
 
 
 def _place(name: str) -> Path:
@@ -116,16 +116,16 @@ def _ask(worker: Any, question: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _report(line: str, table: str, job: str, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    results = {json.dumps(answer["result"]) for answers in found.values() for answer in answers}
+def _report(line: str, table: str, job: str, results_of: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    results = {json.dumps(answer["result"]) for answers in results_of.values() for answer in answers}
     assert len(results) == 1, f"the contenders disagree about {job} of {table}: {results}"
     medians = {
         contender: {kind: statistics.median(answer[kind] for answer in answers) for kind in ("seconds", "processor")}
-        for contender, answers in found.items()
+        for contender, answers in results_of.items()
     }
     ratios = {
-        contender: {kind: _ratio(found, contender, kind) for kind in ("seconds", "processor")}
-        for contender in found
+        contender: {kind: _ratio(results_of, contender, kind) for kind in ("seconds", "processor")}
+        for contender in results_of
         if contender != "ours"
     }
     sys.stdout.write(f"{line} {table} {job}: ours {_shown(medians['ours'])}")
@@ -141,10 +141,10 @@ def _shown(median: dict[str, float]) -> str:
     return f"{median['seconds']:.3f} s ({median['processor']:.2f})"
 
 
-def _ratio(found: dict[str, list[dict[str, Any]]], other: str, kind: str) -> float:
+def _ratio(results_of: dict[str, list[dict[str, Any]]], other: str, kind: str) -> float:
     """Return the median of the ratios within each round, because the speed of the machine changes between rounds."""
     return statistics.median(
-        mine[kind] / max(theirs[kind], 1e-6) for mine, theirs in zip(found["ours"], found[other], strict=True)
+        mine[kind] / max(theirs[kind], 1e-6) for mine, theirs in zip(results_of["ours"], results_of[other], strict=True)
     )
 
 

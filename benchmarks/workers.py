@@ -76,9 +76,9 @@ def _frame(table: Any, output: str) -> int:
 def _profiled(read: Callable[[], int]) -> int:
     import profiler
 
-    with profiler.profiled() as found:
+    with profiler.profiled() as profile:
         rows = read()
-    _started.update(calls=found.calls, stages=found.seconds)
+    _started.update(calls=profile.calls, stages=profile.seconds)
     return rows
 
 
@@ -291,7 +291,7 @@ def peak_bytes() -> int:
     """Return the maximum resident size of this process so far, in bytes."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():
-        # On Linux, the value of getrusage starts with the size of the process that started this one.
+        # On Linux, getrusage starts at the size of the parent process.
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -300,10 +300,10 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     rows = WORKERS[job["contender"]](job)
     seconds = _started.get("seconds") or time.perf_counter() - _started["at"]
-    found = {"seconds": seconds, "rows": rows, "idle_bytes": _started["peak"], "peak_bytes": peak_bytes()}
-    found["processor"] = _started["children"] or time.process_time() - _started["processor"]
-    found |= {name: _started[name] for name in ("calls", "stages", "frame")}
-    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    results = {"seconds": seconds, "rows": rows, "idle_bytes": _started["peak"], "peak_bytes": peak_bytes()}
+    results["processor"] = _started["children"] or time.process_time() - _started["processor"]
+    results |= {name: _started[name] for name in ("calls", "stages", "frame")}
+    sys.stdout.write("\n" + json.dumps(results) + "\n")
 
 
 if __name__ == "__main__":

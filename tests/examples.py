@@ -120,12 +120,12 @@ class _Watched(ast.NodeTransformer):
 
 def examples(kind: str | None = None) -> list[Example]:
     """Return the examples of one kind, or all of them."""
-    found = []
+    results = []
     for page in PAGES:
         blocks = re.findall(r"^```python([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
         for number, (marks, source) in enumerate(blocks, start=1):
             title = re.findall(r'title="([^"]*)"', marks)
             with_spark = "SparkSession" in source or re.search(r"\bspark\.read", source)
             mine = "spark" if with_spark else "here"
-            found.append(Example(page.name, number, mine if title in ([], ["here"]) else title[0], source))
-    return [example for example in found if kind in (None, example.kind)]
+            results.append(Example(page.name, number, mine if title in ([], ["here"]) else title[0], source))
+    return [example for example in results if kind in (None, example.kind)]

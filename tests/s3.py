@@ -122,11 +122,11 @@ def _guarded(guard: Guard) -> type[BaseHTTPRequestHandler]:
                 code = refusal or "NoSuchKey"
                 self._answer({"NoSuchKey": 404}.get(code, 403), f"<Error><Code>{code}</Code></Error>".encode())
                 return
-            wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-            if wanted is None:
+            match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+            if match is None:
                 self._answer(200, data)
                 return
-            first, last = wanted.groups()
+            first, last = match.groups()
             start = int(first) if first else max(0, len(data) - int(last))
             stop = min(int(last) + 1, len(data)) if first and last else len(data)
             self._answer(206, data[start:stop], data, **{"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})

@@ -52,8 +52,8 @@ class DataFile:
     def deleting(self, *positions: int) -> DataFile:
         """Return the same file with rows deleted by an inline deletion vector.
 
-        An earlier version must have had the rows; rows that no version has are deleted when the file is written, and
-        poisoned.
+        An earlier version must contain these rows. Rows that no version contains are deleted when the file is
+        written, and have poison values.
         """
         from delta_sharing_client.delta import deletion_vectors
 

@@ -70,7 +70,7 @@ NOUNS_WITH_ONE_READER = {
 def test_tests_compare_times_only_with_stopwatch() -> None:
     """A comparison of a time with a number fails on a busy machine; ``Stopwatch`` measures how busy it is."""
     compared = re.compile(r"assert .*(?:monotonic|perf_counter|process_time|thread_time)\(\) - \w+ *<|SOON *= *\d")
-    found = [
+    places = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
         if "soak" not in path.parts and path.name != "time_limits.py"
@@ -78,7 +78,7 @@ def test_tests_compare_times_only_with_stopwatch() -> None:
         if compared.search(line)
     ]
 
-    assert found == []
+    assert places == []
 
 
 def test_imports_follow_the_contracts(tmp_path: Path) -> None:
@@ -135,11 +135,11 @@ def test_public_signatures_equal_the_recorded_ones() -> None:
             lines += [f"{home}: {line}" for line in ([name] if known else _signatures(name, value))]
     lines += _command_lines(typer.main.get_command(app), "delta-sharing")
     lines += [f"deltaSharing: option {name}" for name in spark_options.names()]
-    found = "".join(f"{line}\n" for line in lines)
+    result = "".join(f"{line}\n" for line in lines)
     if os.environ.get("UPDATE_PUBLIC_API"):
-        PUBLIC_API.write_text(found)
+        PUBLIC_API.write_text(result)
 
-    assert found == PUBLIC_API.read_text()
+    assert result == PUBLIC_API.read_text()
 
 
 def test_every_public_name_has_a_docstring() -> None:
@@ -267,14 +267,14 @@ def test_files_name_no_machine_and_contain_no_secret() -> None:
         "an access key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bdapi[0-9a-f]{32}\b|\bgh[pousr]_\w{36}\b"),
         "an address of a package index": re.compile(r"(?:index-url|find-links|trusted-host)\s*[=: ]\s*\S+"),
     }
-    found = [
+    results = [
         f"{path}: {what}"
         for path in _tracked_text_files()
         for what, pattern in patterns.items()
         if pattern.search((ROOT / path).read_text(encoding="utf-8", errors="replace"))
     ]
 
-    assert found == []
+    assert results == []
 
 
 def _importers(package: Path) -> dict[Path, set[Path]]:
@@ -365,10 +365,10 @@ def _signature(value: object) -> str:
     ],
 )
 def test_nothing_calls_arrow_functions_that_abort_the_process(accessor: str) -> None:
-    found = [
+    calls = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(accessor, line)
     ]
-    assert not found
+    assert not calls

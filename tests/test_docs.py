@@ -145,11 +145,11 @@ def test_type_table_has_every_type_of_pyiceberg() -> None:
 
 def test_errors_page_lists_every_error_with_its_exit_code() -> None:
     page = (ROOT / "docs" / "errors.md").read_text()
-    told = {name: int(code) for name, code in re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\| (\d+) \|$", page, re.MULTILINE)}
+    codes = {name: int(code) for name, code in re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\| (\d+) \|$", page, re.MULTILINE)}
     kinds = [value for value in vars(errors).values() if isinstance(value, type)]
     kinds = [kind for kind in kinds if issubclass(kind, errors.DeltaSharingError)]
 
-    assert told == {kind.__name__: exit_code(kind("One.")) for kind in kinds if kind is not errors.DeltaSharingError}
+    assert codes == {kind.__name__: exit_code(kind("One.")) for kind in kinds if kind is not errors.DeltaSharingError}
 
 
 def test_command_line_page_lists_every_exit_code() -> None:
@@ -183,9 +183,9 @@ def test_command_line_page_lists_the_options_of_the_help() -> None:
 def test_spark_page_lists_every_option() -> None:
     page = (ROOT / "docs" / "spark.md").read_text()
     table = page[page.index("| option | default |") :].split("\n\n")[0]
-    told = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    options = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
 
-    assert sorted(told, key=str.lower) == spark_options()
+    assert sorted(options, key=str.lower) == spark_options()
 
 
 def test_filter_page_lists_every_operator_and_function() -> None:
@@ -352,10 +352,10 @@ async def read():
 
 asyncio.run(read())
 """
-    found = Example("page", 1, "here", source.replace("{amount}", "500")).results()
+    actual = Example("page", 1, "here", source.replace("{amount}", "500")).results()
     empty = Example("page", 1, "here", source.replace("{amount}", "900")).results()
 
-    with_rows = [result for result in found if result.rows is not None]
+    with_rows = [result for result in actual if result.rows is not None]
     kinds = {type(result.value).__name__ for result in with_rows}
     assert kinds >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list", "Batches", "AsyncBatches", "Table"}
     assert all(result.rows for result in with_rows)
@@ -366,7 +366,7 @@ asyncio.run(read())
 
 @pytest.mark.interop
 @pytest.mark.parametrize("example", examples("delta-sharing"), ids=str)
-def test_example_of_the_other_package_runs_with_it(
+def test_delta_sharing_examples_run_with_that_package(
     example: Example, example_folder: Path, incumbent_python: str
 ) -> None:
     # The process of that package may abort (SIGABRT) at its end, which does not concern the example.
@@ -451,11 +451,11 @@ def test_command_lines_of_a_page_run(
     for command in commands:
         words = shlex.split(command, comments=True)[1:]
         assert main(words) == 0, (command, capsys.readouterr().err)
-        told = capsys.readouterr()
+        printed = capsys.readouterr()
         # A header with rows below it, or a line about the file.
         name = words[2] if words[0] == "-p" else words[0]
         has_header = name in ("head", "read", "changes", "sql") and not {"--json", "--explain"} & {*words}
-        assert len(told.out.splitlines()) > has_header or re.search(r"[1-9]\d* rows .*written", told.err), command
+        assert len(printed.out.splitlines()) > has_header or re.search(r"[1-9]\d* rows .*written", printed.err), command
     assert commands
 
 
@@ -485,18 +485,18 @@ def _schema(kind: object, *, nullable: bool) -> pa.Schema:
 def _kind_of(kind: object) -> object:
     """Return the properties that the types of one line share."""
     field = {"name": "c", "type": kind, "nullable": True, "metadata": {}}
-    found = parse_schema(json.dumps({"type": "struct", "fields": [field]})).fields[0].type
-    return found.base if isinstance(found, PrimitiveType) else type(found)
+    parsed = parse_schema(json.dumps({"type": "struct", "fields": [field]})).fields[0].type
+    return parsed.base if isinstance(parsed, PrimitiveType) else type(parsed)
 
 
 def _of_iceberg() -> dict[object, list[str]]:
     """Return the names of Iceberg's types by our names."""
-    found: dict[object, list[str]] = {}
+    results: dict[object, list[str]] = {}
     for name, kind in ICEBERG_TYPES.items():
         schema = {"type": "struct", "fields": [{"id": 1, "name": "c", "required": False, "type": kind}]}
         converted = json.loads(schema_string(schema))["fields"][0]["type"]
-        found.setdefault(_kind_of(converted), []).append(name)
-    return found
+        results.setdefault(_kind_of(converted), []).append(name)
+    return results
 
 
 def _arrow(schema: pa.Schema) -> str:
@@ -524,6 +524,6 @@ def _spark(kind: object) -> str:
 
 
 def _duckdb(schema: pa.Schema) -> str:
-    found = str(duckdb.from_arrow(known_to_duckdb(schema).empty_table()).types[0]).replace('"', "")
+    result = str(duckdb.from_arrow(known_to_duckdb(schema).empty_table()).types[0]).replace('"', "")
     # DuckDB before version 2 has no null type.
-    return "NULL" if schema.field(0).type == pa.null() and found == "INTEGER" else found
+    return "NULL" if schema.field(0).type == pa.null() and result == "INTEGER" else result

@@ -42,7 +42,7 @@ MOST_USED = {
 
 
 def _examples() -> dict[str, doctest.DocTest]:
-    found = {}
+    results = {}
     for name in ds.__all__:
         value = getattr(ds, name)
         members = {name: value}
@@ -55,8 +55,8 @@ def _examples() -> dict[str, doctest.DocTest]:
             if text and ">>>" in text:
                 module = inspect.getmodule(member.fget if isinstance(member, property) else member)
                 scope = dict(vars(module)) if module is not None else {}
-                found[path] = doctest.DocTestParser().get_doctest(text, scope, path, None, 0)
-    return found
+                results[path] = doctest.DocTestParser().get_doctest(text, scope, path, None, 0)
+    return results
 
 
 EXAMPLES = _examples()
@@ -72,8 +72,8 @@ def test_docstring_examples_run(name: str, serve_demo: Any, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     # As in the example of the class SharedTable.
     EXAMPLES[name].globs["table"] = ds.SharingClient("demo.share").table("demo.shop.orders")
-    told: list[str] = []
-    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(EXAMPLES[name], out=told.append)
+    output: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(EXAMPLES[name], out=output.append)
 
     assert result.attempted
-    assert result.failed == 0, "".join(told)
+    assert result.failed == 0, "".join(output)

@@ -32,8 +32,8 @@ def _metadata(home: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "hatchling", "metadata"]
     environment = {**os.environ, "PROJECT_HOME": home}
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
+    metadata: dict[str, Any] = json.loads(run.stdout)
+    return metadata
 
 
 def test_metadata_has_no_home_page_until_one_exists() -> None:
@@ -75,9 +75,9 @@ def test_no_file_names_a_home_page_of_the_project() -> None:
     named = re.compile(r"\b(?:github|gitlab|pypi|readthedocs|conda)\.(?:com|org|io)/[\w./-]*delta-sharing-client")
     texts = {".py", ".md", ".toml", ".yml", ".yaml", ".ipynb", ".txt", ".cfg"}
     paths = [ROOT / name for name in listed.stdout.split("\0") if Path(name).suffix in texts]
-    found = [path for path in paths if path.is_file() and named.search(path.read_text("utf-8", "replace"))]
+    results = [path for path in paths if path.is_file() and named.search(path.read_text("utf-8", "replace"))]
 
-    assert found == []
+    assert results == []
 
 
 def test_sdist_and_wheel_have_the_expected_contents(tmp_path: Path) -> None:
@@ -89,8 +89,16 @@ def test_sdist_and_wheel_have_the_expected_contents(tmp_path: Path) -> None:
         wheel = set(file.namelist())
         license_texts = [name for name in wheel if name.endswith("licenses/LICENSE")]
 
-    wanted = {"CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "constraints.txt", "mkdocs.yml", "pyproject.toml"}
-    assert wanted | {"tests/conftest.py", "tests/test_release.py", "tests/unit/predicates/test_parse.py"} <= sdist
+    expected = {
+        "CHANGELOG.md",
+        "LICENSE",
+        "README.md",
+        "SECURITY.md",
+        "constraints.txt",
+        "mkdocs.yml",
+        "pyproject.toml",
+    }
+    assert expected | {"tests/conftest.py", "tests/test_release.py", "tests/unit/predicates/test_parse.py"} <= sdist
     assert "delta_sharing_client/_server/app.py" in wheel
     assert {name.partition("/")[0] for name in wheel} - {
         "delta_sharing_client",

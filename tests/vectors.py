@@ -100,18 +100,18 @@ def container_values() -> st.SearchStrategy[list[int]]:
 @st.composite
 def bitmaps(draw: st.DrawFn, keys: Sequence[int]) -> pyroaring.BitMap64:
     """A bitmap of some of the containers ``keys``; the first value of container k is k * 65,536."""
-    found = pyroaring.BitMap64()
+    result = pyroaring.BitMap64()
     for key in draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)):
-        found |= pyroaring.BitMap64([key * CONTAINER + value for value in draw(container_values())])
+        result |= pyroaring.BitMap64([key * CONTAINER + value for value in draw(container_values())])
     if draw(st.booleans()):
-        found.run_optimize()
-    return found
+        result.run_optimize()
+    return result
 
 
 def kinds(bitmap: pyroaring.BitMap64, size: int, keys: Sequence[int]) -> set[str]:
     """Return the elements of ``KINDS`` in a bitmap of the containers ``keys`` with ``size`` serialized bytes."""
     counts = bitmap.get_statistics()
-    found = {kind for kind in ("array", "run", "bitset") if counts[f"n_{kind}_containers"]}
+    results = {kind for kind in ("array", "run", "bitset") if counts[f"n_{kind}_containers"]}
     if any(bitmap.range_cardinality(key * CONTAINER, (key + 1) * CONTAINER) == _ARRAY_LIMIT + 1 for key in keys):
-        found.add("limit")
-    return found | {f"{size % 4} over"}
+        results.add("limit")
+    return results | {f"{size % 4} over"}

@@ -45,7 +45,7 @@ def understood(cases: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def rows_of_deltalake(table: DeltaTable, column: str) -> list[Any]:
     """Return the values of a column of files that deltalake lists; an old pyarrow does not accept its schemas."""
-    found: list[Any] = []
+    results: list[Any] = []
     for uri in table.file_uris():
-        found += pq.ParquetFile(uri).read([column])[column].to_pylist()
-    return found
+        results += pq.ParquetFile(uri).read([column])[column].to_pylist()
+    return results

@@ -35,33 +35,33 @@ class Visitor:
     def ask(self, question: str, **values: Any) -> dict[str, Any]:
         """Return the result of a request that must succeed."""
         response = self.answer(question, values)
-        found: dict[str, Any] = response.json()
-        assert response.status_code == 200, found
-        return found
+        result: dict[str, Any] = response.json()
+        assert response.status_code == 200, result
+        return result
 
     def refusal(self, question: str, **values: Any) -> dict[str, Any]:
         """Return the error of a request that must fail."""
         response = self.answer(question, values)
         assert response.status_code == 400, response.text
-        found: dict[str, Any] = response.json()
-        return found
+        result: dict[str, Any] = response.json()
+        return result
 
     def preview(self, **values: Any) -> dict[str, Any]:
         """Return the first rows like the page: plan, then read."""
         plan = self.ask("plan", **values)
         return plan | self.ask("preview", plan=plan["plan"])
 
-    def until(self, found: dict[str, Any], is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def until(self, progress: dict[str, Any], is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Poll the progress of a download until ``is_it`` is true."""
         clock = Stopwatch()
-        while not is_it(found):
-            assert clock.within(HANGS), found
-            found = self.ask("progress", id=found["id"])
-        return found
+        while not is_it(progress):
+            assert clock.within(HANGS), progress
+            progress = self.ask("progress", id=progress["id"])
+        return progress
 
     def downloaded(self, question: str = "download", **values: Any) -> requests.Response:
         """Return the file of a download once it exists."""
-        found = self.until(self.ask(question, **values), lambda one: one["state"] != "running")
-        assert found["state"] == "ready", found
+        result = self.until(self.ask(question, **values), lambda one: one["state"] != "running")
+        assert result["state"] == "ready", result
         # A partial file would look complete.
-        return self.http.get(f"{self.base}/files/{found['file']}", headers={"Range": "bytes=0-1"}, timeout=HANGS)
+        return self.http.get(f"{self.base}/files/{result['file']}", headers={"Range": "bytes=0-1"}, timeout=HANGS)

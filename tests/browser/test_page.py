@@ -69,9 +69,9 @@ def test_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) ->
     assert "token" not in browser.run("location.href + document.cookie")
     assert browser.run("document.cookie") == ""
     assert "2,755 rows" in browser.see("#view .soft", "2,755 rows")
-    told = browser.see("#view .soft", "columns")
+    summary = browser.see("#view .soft", "columns")
     for part in ("6 columns", "101.2 kB in 12 files", "version 6", "partitioned by country"):
-        assert part in told
+        assert part in summary
     assert "partition" in browser.see("td.name", "country")
     assert browser.see("dl.facts", "delta.enableChangeDataFeed")
     browser.picture(pictures / "columns.png")
@@ -88,9 +88,9 @@ def test_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) ->
 def test_rows_are_shown_by_columns_filter_and_version(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "Rows")
-    told = browser.see(".result .soft", "The first 100 rows")
-    assert "downloaded: " in told
-    assert "Planned: about " in told
+    summary = browser.see(".result .soft", "The first 100 rows")
+    assert "downloaded: " in summary
+    assert "Planned: about " in summary
     browser.click("summary", "All 6 columns")
     for name in ("order_id", "amount"):
         browser.click(".boxes label", name)
@@ -445,8 +445,8 @@ def test_page_of_another_server_gets_nothing(browser: Chromium, page: Running) -
             ("/", {"credentials": "include"}),
             ("/page.js", {"credentials": "include", "mode": "no-cors"}),
         ):
-            told = browser.run(f"({attack})({json.dumps(ours + path)}, {json.dumps(options)})")
-            assert told in ("", "refused")
+            reply = browser.run(f"({attack})({json.dumps(ours + path)}, {json.dumps(options)})")
+            assert reply in ("", "refused")
         loaded = browser.run(
             f"new Promise((done) => {{ const frame = document.createElement('iframe'); frame.src = {json.dumps(ours)}; "
             "frame.onload = () => { let text = ''; try { text = frame.contentDocument.body.innerText; } catch {} "

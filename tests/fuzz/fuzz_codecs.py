@@ -122,8 +122,8 @@ def statistics(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     for vector in (None, DeletionVectorDescriptor("p", "x", 40, 3, 1)):
         try:
-            found = STATISTICS.read(AddFile("f", {"c0": text[:20]}, stats=text, deletion_vector=vector))
-            bounds = [found.bounds(path) for path in PATHS]
+            result = STATISTICS.read(AddFile("f", {"c0": text[:20]}, stats=text, deletion_vector=vector))
+            bounds = [result.bounds(path) for path in PATHS]
             count = num_records(text)
         except DeltaSharingError as error:
             raise AssertionError("statistics are hints: nothing may be raised") from error
@@ -187,7 +187,7 @@ def seeds(name: str) -> list[bytes]:
 
 def _vector_seeds() -> list[bytes]:
     sets = [[], [3, 4, 7, 11, 18, 29], range(100, 200), range(0, 400, 2), [5, 70_000, 1 << 33, (1 << 40) + 1]]
-    found = []
+    results = []
     for positions in sets:
         # The native form lists every bucket, so large positions would make a large seed.
         near = [position for position in positions if position < 1 << 34]
@@ -196,8 +196,8 @@ def _vector_seeds() -> list[bytes]:
             native_inline(DeletionVector.from_positions(near)),
         ):
             data = z85_decode(descriptor.path_or_inline_dv)[: descriptor.size_in_bytes]
-            found.append(bytes([descriptor.cardinality % 256]) + data)
-    return found
+            results.append(bytes([descriptor.cardinality % 256]) + data)
+    return results
 
 
 def _file_seeds() -> list[bytes]:
@@ -216,24 +216,24 @@ def _partition_seeds() -> list[bytes]:
 
 def _statistics_seeds() -> list[bytes]:
     values = ["x", 5, 1.5, True, "1970-01-01", "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00", "NaN", None]
-    found = []
+    results = []
     for value in values:
         columns = {f"c{index}": value for index in range(len(TYPES))} | {"s": {"x": value}}
         counts = {f"c{index}": index for index in range(len(TYPES))} | {"s": {"x": 0}}
-        found.append({"numRecords": 10, "minValues": columns, "maxValues": columns, "nullCount": counts})
-    found.append({"numRecords": 3, "tightBounds": False, "nullCount": {"c1": 3}})
-    return [json.dumps(item).encode() for item in found]
+        results.append({"numRecords": 10, "minValues": columns, "maxValues": columns, "nullCount": counts})
+    results.append({"numRecords": 3, "tightBounds": False, "nullCount": {"c1": 3}})
+    return [json.dumps(item).encode() for item in results]
 
 
 def _trees() -> list[tuple[bytes, bytes]]:
     trees: list[object] = [
         None, 5, "text", "long " * 20, [1, [2, []]], {"a": 1, "b": {"c": None}}, [{"a": 1.5}, {"a": b"x"}], {},
     ]  # fmt: skip
-    found = [(dictionary(NAMES), encode(tree, NAMES)) for tree in trees]
-    found += [(dictionary(NAMES, 4), encode(tree, NAMES, extra=3, large=True)) for tree in trees]
+    results = [(dictionary(NAMES), encode(tree, NAMES)) for tree in trees]
+    results += [(dictionary(NAMES, 4), encode(tree, NAMES, extra=3, large=True)) for tree in trees]
     widths = {3: 1, 4: 2, 7: 8, 8: 5, 9: 9, 10: 17, 11: 4, 12: 8, 17: 8, 18: 8, 20: 16}
-    found += [(dictionary([]), primitive(kind, bytes(width))) for kind, width in widths.items()]
-    return found
+    results += [(dictionary([]), primitive(kind, bytes(width))) for kind, width in widths.items()]
+    return results
 
 
 def _variant_seeds() -> list[bytes]:
@@ -244,12 +244,12 @@ def _shredded_seeds() -> list[bytes]:
     def part(data: bytes | None) -> bytes:
         return b"\xff" if data is None else bytes([len(data)]) + data
 
-    found = []
+    results = []
     for metadata, value in _trees():
         for parts in ([metadata, value] + [None] * 3, [metadata, None, value, None, value], [metadata] + [None] * 4):
             data = b"".join(map(part, parts))
-            found += [data, data + b"\xff"]
-    return found
+            results += [data, data + b"\xff"]
+    return results
 
 
 _SEEDS: dict[str, Callable[[], list[bytes]]] = {
@@ -296,29 +296,29 @@ def run_one(name: str, data: bytes) -> bool:
 
 def mutate(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
     """Return ``data`` with one to four random changes."""
-    found = bytearray(data)
+    damaged = bytearray(data)
     for _ in range(random_.randint(1, 4)):
-        at = random_.randrange(len(found) + 1)
+        at = random_.randrange(len(damaged) + 1)
         size = random_.choice((1, 1, 2, 4, 8))
         kind = random_.randrange(7)
-        if kind == 0 and at < len(found):
-            found[at] ^= 1 << random_.randrange(8)
+        if kind == 0 and at < len(damaged):
+            damaged[at] ^= 1 << random_.randrange(8)
         elif kind == 1:
-            found[at : at + size] = random_.randbytes(size)
+            damaged[at : at + size] = random_.randbytes(size)
         elif kind == 2:
             number = random_.choice((0, 1, 127, 128, 255, 256, 65535, 1 << 31, (1 << 32) - 1, (1 << 63) - 1))
-            found[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, random_.choice(("little", "big")))
+            damaged[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, random_.choice(("little", "big")))
         elif kind == 3:
-            del found[at : at + size]
+            del damaged[at : at + size]
         elif kind == 4:
-            found[at:at] = found[max(0, at - size * 4) : at]
+            damaged[at:at] = damaged[max(0, at - size * 4) : at]
         elif kind == 5:
             other = random_.choice(others)
             cut = random_.randrange(len(other) + 1)
-            found[at:] = other[cut:]
+            damaged[at:] = other[cut:]
         else:
-            found[at:at] = bytes([random_.choice(b'0123456789.-+eE"{}[]:,TZ\\ \0\xff')]) * size
-    return bytes(found)
+            damaged[at:at] = bytes([random_.choice(b'0123456789.-+eE"{}[]:,TZ\\ \0\xff')]) * size
+    return bytes(damaged)
 
 
 def fuzz_randomly(names: list[str], *, seed: int, seconds: float | None = None, inputs: int | None = None) -> str:
@@ -368,7 +368,7 @@ def fuzz_guided(names: list[str], *, seconds: float, seed: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run from the command line; see the module."""
+    """Run the program that the module docstring describes."""
     parser = argparse.ArgumentParser(description="Feed damaged bytes to the codecs.")
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -81,11 +81,11 @@ def read(name: str, metadata: bytes, place: Lake) -> int:
     files = IcebergFiles(name, OPTIONS, [expected(name)["location"]], lambda root, location: place)
     table = OpenedTable(name, loaded, files)
     lineage = name == "lineage"
-    found = 0
+    result = 0
     for request in (ScanRequest(filter=parse_filter(TABLES[name])), ScanRequest(row_lineage=lineage)):
         plan = plan_snapshot(table, request, OPTIONS)
-        found = sum(batch.num_rows for batch in Batches(plan))
-    return found
+        result = sum(batch.num_rows for batch in Batches(plan))
+    return result
 
 
 # --- damage ---
@@ -199,27 +199,27 @@ def run_one(kind: str, seed: int) -> str:
 
 def fuzz(kind: str, *, seed: int, seconds: float | None = None, inputs: int | None = None) -> Counter[str]:
     """Read damaged tables for a time or a number of inputs; return the count of each result. Raises ``Failed``."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     # Imports are not part of the measured time.
     read("version-1", metadata_of("version-1"), Lake(FOLDER))
     stop = None if seconds is None else time.monotonic() + seconds
     tracemalloc.start()
-    while (inputs is None or found.total() < inputs) and (stop is None or time.monotonic() < stop):
-        one = seed + found.total()
+    while (inputs is None or counts.total() < inputs) and (stop is None or time.monotonic() < stop):
+        one = seed + counts.total()
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
-        found[run_one(kind, one)] += 1
+        counts[run_one(kind, one)] += 1
         _, peak = tracemalloc.get_traced_memory()
         if peak - before > MOST_MEMORY:
             raise Failed(
                 f"it took {peak >> 20} MiB\nrun again: python -m tests.fuzz.fuzz_iceberg --kind {kind} --one {one}"
             )
     tracemalloc.stop()
-    return found
+    return counts
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run from the command line; see the module."""
+    """Run the program that the module docstring describes."""
     parser = argparse.ArgumentParser(description="Damage the metadata of Iceberg tables.")
     parser.add_argument("--kind", choices=KINDS, action="append", help="default: all")
     parser.add_argument("--seconds", type=float, default=60.0)

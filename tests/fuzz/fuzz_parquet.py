@@ -84,13 +84,13 @@ def storage_with(data: bytes) -> Iterator[None]:
     """Respond to every range request with ``data`` while the block runs."""
 
     async def answer(self: Http, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        wanted = request.wanted
-        if wanted is None:
+        requested = request.wanted
+        if requested is None:
             start, stop = 0, len(data)
-        elif isinstance(wanted, ByteRange):
-            start, stop = wanted.start, min(wanted.stop, len(data))
+        elif isinstance(requested, ByteRange):
+            start, stop = requested.start, min(requested.stop, len(data))
         else:
-            start, stop = max(0, len(data) - wanted), len(data)
+            start, stop = max(0, len(data) - requested), len(data)
         await take(_Memory(data[start:stop], Span(start, stop, len(data))))
 
     real, Http.get = Http.get, answer  # type: ignore[method-assign]
@@ -181,41 +181,41 @@ def seeds() -> list[bytes]:
             "column_encoding": {"i": "DELTA_BINARY_PACKED", "t": "DELTA_BYTE_ARRAY", "d": "BYTE_STREAM_SPLIT"},
         },
     ]
-    found = []
+    results = []
     for way in ways:
         sink = io.BytesIO()
         pq.write_table(table, sink, **parquet_settings(**way))
-        found.append(sink.getvalue())
-    return found
+        results.append(sink.getvalue())
+    return results
 
 
 def damage(data: bytes, random_: random.Random) -> bytes:
     """Return ``data`` with a few random changes, half of the time in its footer, which has the positions of
     everything."""
-    found = bytearray(data)
+    damaged = bytearray(data)
     footer = max(0, len(data) - 8 - int.from_bytes(data[-8:-4], "little")) if len(data) > 12 else 0
     for _ in range(random_.choice((1, 1, 1, 2, 4, 16))):
-        low, high = random_.choice(((0, len(found)), (footer, len(found)), (4, max(5, footer))))
-        at = random_.randrange(low, max(low + 1, min(high, len(found))))
+        low, high = random_.choice(((0, len(damaged)), (footer, len(damaged)), (4, max(5, footer))))
+        at = random_.randrange(low, max(low + 1, min(high, len(damaged))))
         size = random_.choice((1, 1, 1, 2, 4, 8))
         kind = random_.randrange(6)
         if kind <= 1:
-            found[at : at + 1] = bytes([found[at] ^ 1 << random_.randrange(8)]) if at < len(found) else b""
+            damaged[at : at + 1] = bytes([damaged[at] ^ 1 << random_.randrange(8)]) if at < len(damaged) else b""
         elif kind == 2:
-            found[at : at + size] = random_.randbytes(size)
+            damaged[at : at + size] = random_.randbytes(size)
         elif kind == 3:
-            found[at : at + size] = random_.choice((b"\0", b"\xff", b"\x7f", b"\x80")) * size
+            damaged[at : at + size] = random_.choice((b"\0", b"\xff", b"\x7f", b"\x80")) * size
         elif kind == 4 and random_.random() < 0.3:
-            del found[at : at + size]
+            del damaged[at : at + size]
         else:
-            other = random_.randrange(len(found))
-            found[at : at + size] = found[other : other + size]
+            other = random_.randrange(len(damaged))
+            damaged[at : at + size] = damaged[other : other + size]
     if random_.random() < 0.05:
-        del found[random_.randrange(len(found)) :]
-    elif random_.random() < 0.5 and len(found) == len(data):
-        found[-4:] = b"PAR1"  # otherwise every second file would be refused for its last bytes
-        found[-8:-4] = data[-8:-4]
-    return bytes(found)
+        del damaged[random_.randrange(len(damaged)) :]
+    elif random_.random() < 0.5 and len(damaged) == len(data):
+        damaged[-4:] = b"PAR1"  # otherwise every second file would be refused for its last bytes
+        damaged[-8:-4] = data[-8:-4]
+    return bytes(damaged)
 
 
 # --- running ---
@@ -267,7 +267,7 @@ def supervise(seconds: float, seed: int, report: Callable[[str], object]) -> int
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run from the command line; see the module."""
+    """Run the program that the module docstring describes."""
     parser = argparse.ArgumentParser(description="Feed damaged Parquet files to the scan engine.")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))

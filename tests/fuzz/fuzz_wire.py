@@ -148,13 +148,13 @@ def profile(data: bytes) -> None:
 
 def schema(data: bytes) -> None:
     """The bytes are a schemaString."""
-    found = parse_schema(data.decode("utf-8", "replace"))
-    to_arrow_schema(found)
-    written = schema_to_json(found)
+    parsed = parse_schema(data.decode("utf-8", "replace"))
+    to_arrow_schema(parsed)
+    written = schema_to_json(parsed)
     again = parse_schema(written)
     # Columns of unknown types are reported, and cannot be written.
     assert schema_to_json(again) == written
-    assert again == found or found.all_left_out
+    assert again == parsed or parsed.all_left_out
 
 
 def log(data: bytes) -> None:
@@ -165,18 +165,18 @@ def log(data: bytes) -> None:
 
 def sql(data: bytes) -> None:
     """The bytes are SQL."""
-    found = parse_filter(data.decode("utf-8", "replace"))
-    assert found is not None
-    str(found)
-    bound = bind(found, SCHEMA)
+    expression = parse_filter(data.decode("utf-8", "replace"))
+    assert expression is not None
+    str(expression)
+    bound = bind(expression, SCHEMA)
     to_json_hints(bound, ["p"])
 
 
 def json_hints(data: bytes) -> None:
     """The bytes are jsonPredicateHints."""
-    found = from_json_hints(data.decode("utf-8", "replace"))
-    str(found)
-    bind(found, SCHEMA)
+    expression = from_json_hints(data.decode("utf-8", "replace"))
+    str(expression)
+    bind(expression, SCHEMA)
 
 
 def names(data: bytes) -> None:
@@ -271,8 +271,8 @@ def damage(name: str, data: bytes, corpus: list[bytes], random_: random.Random) 
     try:
         if name in LINES:
             lines = [json.loads(line) for line in data.split(b"\n") if line.strip()]
-            found = [_dumps(line) for line in damage_value(lines, random_)]
-            return "\n".join(found).encode("utf-8", "surrogatepass")
+            results = [_dumps(line) for line in damage_value(lines, random_)]
+            return "\n".join(results).encode("utf-8", "surrogatepass")
         if name in DOCUMENTS:
             return _dumps(damage_value(json.loads(data), random_)).encode("utf-8", "surrogatepass")
     except (ValueError, TypeError, RecursionError):
@@ -337,7 +337,7 @@ def fuzz(targets: list[str], *, seed: int, seconds: float | None = None, inputs:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run from the command line; see the module."""
+    """Run the program that the module docstring describes."""
     parser = argparse.ArgumentParser(description="Feed malformed input to the client.")
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -19,15 +19,15 @@ INPUTS = 25
 def test_damaged_metadata_gives_rows_or_names_the_file(kind: str) -> None:
     seed = seed_of_this_run()
     try:
-        found = fuzz(kind, seed=seed, inputs=INPUTS)
+        counts = fuzz(kind, seed=seed, inputs=INPUTS)
     except Failed as failure:
         pytest.fail(f"seed {seed}: {failure}")
 
-    assert found.total() == INPUTS
+    assert counts.total() == INPUTS
     # The damage must have an effect.
-    assert found["refused"] + found["malformed"] >= 2
+    assert counts["refused"] + counts["malformed"] >= 2
     if kind == "cut":
-        assert found["refused"] == INPUTS
+        assert counts["refused"] == INPUTS
 
 
 @pytest.mark.parametrize("name", TABLES)

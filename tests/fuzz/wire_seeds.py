@@ -99,7 +99,7 @@ def seeds(name: str) -> list[bytes]:
     """Return valid inputs of a target."""
     remove = {"path": URL, "partitionValues": {"p": "x"}, "size": 100, "deletionTimestamp": 1, "dataChange": True}
     cdc = {"path": URL, "partitionValues": {"p": "x"}, "size": 100, "dataChange": False}
-    found: dict[str, list[bytes]] = {
+    results: dict[str, list[bytes]] = {
         "query": [
             _ndjson(*HEAD_PARQUET, {"file": PARQUET_FILE}, END),
             _ndjson(*HEAD_DELTA, _delta_file(add=ADD), END),
@@ -191,4 +191,4 @@ def seeds(name: str) -> list[bytes]:
         ],
         "names": [b"s.d.t", b"a.b.c.d", "ü.☃.t".encode()],
     }  # fmt: skip
-    return found["query"] if name == "filtered_query" else found[name]
+    return results["query"] if name == "filtered_query" else results[name]

@@ -88,7 +88,7 @@ class GoldenTable:
         if version == self.latest_version and not directory.is_dir():
             directory = self.path / "expected"
         if directory.is_dir():
-            # coerce: the corpus has INT96 timestamps beyond the range of nanoseconds
+            # Some INT96 timestamps of the corpus are out of range in nanoseconds.
             parts = [
                 pq.read_table(file, coerce_int96_timestamp_unit="us") for file in sorted(directory.glob("*.parquet"))
             ]

@@ -127,11 +127,11 @@ def test_golden_table_in_s3_equals_the_one_read_by_url(in_s3: Served, name: str)
             start, end = int(str(query["start_version"])), int(str(query["end_version"]))
             changes = table.changes(starting_version=start, ending_version=end)
             assert "s3://golden/" in changes.explain()
-            found, expected = (
+            returned, expected = (
                 changes.to_arrow(),
                 table.changes(starting_version=start, ending_version=end, options=by_url).to_arrow(),
             )
-            assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+            assert sorted(map(repr, returned.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *LOG_ONLY])
@@ -154,7 +154,7 @@ def test_change_feed_of_golden_table_reads_from_its_log(served: Served, name: st
         return
     rows = changes.to_arrow()
     assert "access: the table's directory, file://" in changes.explain()
-    wanted = [str(column) for column in query["columns"]]  # type: ignore[attr-defined]
-    schema = pa.schema([rows.schema.field(column) for column in wanted])
-    found = sorted(map(repr, corpus.arrow_rows(rows.select(wanted))))
-    assert found == sorted(map(repr, corpus.json_rows(query["rows"], schema)))  # type: ignore[arg-type]
+    columns = [str(column) for column in query["columns"]]  # type: ignore[attr-defined]
+    schema = pa.schema([rows.schema.field(column) for column in columns])
+    canonical_rows = sorted(map(repr, corpus.arrow_rows(rows.select(columns))))
+    assert canonical_rows == sorted(map(repr, corpus.json_rows(query["rows"], schema)))  # type: ignore[arg-type]

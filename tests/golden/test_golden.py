@@ -63,13 +63,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def cases() -> list[tuple[str, int, str]]:
-    found = []
+    results = []
     for name in READABLE:
         table = TABLES[name]
         versions = sorted({*table.versions, table.latest_version})
         for wire, one_in in (("delta", 2), ("parquet", 3)):
-            found += [(name, version, wire) for version in with_last(versions, one_in)]
-    return found
+            results += [(name, version, wire) for version in with_last(versions, one_in)]
+    return results
 
 
 @pytest.mark.parametrize(("name", "version", "wire"), cases())
@@ -154,10 +154,10 @@ def test_change_feed_of_golden_table_reads_as_expected(
             changes.to_arrow()
         return
     rows = changes.to_arrow()
-    wanted = [str(column) for column in query["columns"]]  # type: ignore[attr-defined]
-    schema = pa.schema([rows.schema.field(column) for column in wanted])
-    found = sorted(map(repr, corpus.arrow_rows(rows.select(wanted))))
-    assert found == sorted(map(repr, corpus.json_rows(query["rows"], schema)))  # type: ignore[arg-type]
+    columns = [str(column) for column in query["columns"]]  # type: ignore[attr-defined]
+    schema = pa.schema([rows.schema.field(column) for column in columns])
+    canonical_rows = sorted(map(repr, corpus.arrow_rows(rows.select(columns))))
+    assert canonical_rows == sorted(map(repr, corpus.json_rows(query["rows"], schema)))  # type: ignore[arg-type]
     assert rows.schema.field("_commit_timestamp").type == pa.timestamp("ms", tz="UTC")
     for few in (1, 3):
         monkeypatch.setattr(windows, "FEW", few)
@@ -204,8 +204,8 @@ def assert_matches(table: corpus.GoldenTable, version: int, rows: pa.Table) -> N
         assert rows.num_rows == count
     expected = table.expected_rows(version, rows.schema)
     if expected is not None:
-        found = sorted(map(repr, corpus.arrow_rows(rows)))
-        assert found == sorted(map(repr, expected.elements()))
+        canonical_rows = sorted(map(repr, corpus.arrow_rows(rows)))
+        assert canonical_rows == sorted(map(repr, expected.elements()))
     for column, wanted in table.checks(version).items():
         found_facts = corpus.column_facts(rows, column)
         comparable = {key: value for key, value in wanted.items() if key in found_facts or key == "nulls"}

@@ -89,16 +89,16 @@ def test_every_version_has_its_live_files_and_schema(table: GoldenTable, tmp_pat
     assert parse_schema(latest.metadata.schema_string) == parse_schema(json.dumps(fields))
     assert to_arrow_schema(latest.schema).names == latest.schema.names
     assert latest.metadata.partition_columns == table.expected["partition_columns"]
-    wanted = _files(table.expected, table, latest.version)
-    assert wanted is None or len(latest.files) == wanted
+    expected = _files(table.expected, table, latest.version)
+    assert expected is None or len(latest.files) == expected
     for version, facts in table.versions.items():
         if "refuse" in facts and version < (earliest := earliest_version(log)):
             with pytest.raises(DeltaSharingError, match=f"nearest version that can is {earliest}"):
                 log.snapshot(version)
             continue
         snapshot = log.snapshot(version)
-        wanted = _files(facts, table, version)
-        assert wanted is None or len(snapshot.files) == wanted, version
+        expected = _files(facts, table, version)
+        assert expected is None or len(snapshot.files) == expected, version
         columns: Sequence[str] | None = facts.get("columns")  # type: ignore[assignment]
         assert columns is None or snapshot.schema.names == list(columns), version
 
@@ -108,19 +108,19 @@ def test_checksum_mismatch_error_shows_both_values(tmp_path: Path) -> None:
     with pytest.warns(VersionChecksumWarning) as caught:
         snapshot = DeltaLog.open(table.stage(tmp_path / "table")).snapshot(0)
     assert snapshot.files == []
-    (told,) = [str(item.message) for item in caught]
-    assert "The table 'table' is not what its version checksum '00000000000000000000.crc' says" in told
-    assert "'numFiles' must be 10, found 0." in told
-    assert "'tableSizeBytes' must be 5259, found 0; " in told
+    (message,) = [str(item.message) for item in caught]
+    assert "The table 'table' is not what its version checksum '00000000000000000000.crc' says" in message
+    assert "'numFiles' must be 10, found 0." in message
+    assert "'tableSizeBytes' must be 5259, found 0; " in message
 
 
 @pytest.mark.parametrize("table", [t for t in READ if "active_files" in t.expected], ids=_name)
 def test_live_files_equal_the_listed_ones(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     listed: Sequence[Mapping[str, object]] = table.expected["active_files"]  # type: ignore[assignment]
-    wanted = [] if table.name in EMPTY else sorted((str(item["path"]), item["size"]) for item in listed)
-    found = sorted((canonical_path(file.path), file.size) for file in log.snapshot(log.latest_version()).files)
-    assert found == wanted
+    expected = [] if table.name in EMPTY else sorted((str(item["path"]), item["size"]) for item in listed)
+    result = sorted((canonical_path(file.path), file.size) for file in log.snapshot(log.latest_version()).files)
+    assert result == expected
 
 
 @pytest.mark.parametrize("table", REFUSED, ids=_name)
@@ -142,8 +142,8 @@ def test_time_travel_by_timestamp_finds_the_version(table: GoldenTable, tmp_path
             with pytest.raises(UsageError, match="earliest version"):
                 log.version_at(query["timestamp_ms"])
         else:
-            wanted = query.get("version", query.get("refuse_or_version"))
-            assert log.version_at(query["timestamp_ms"]) == wanted
+            expected = query.get("version", query.get("refuse_or_version"))
+            assert log.version_at(query["timestamp_ms"]) == expected
 
 
 @pytest.mark.parametrize("table", READ, ids=_name)

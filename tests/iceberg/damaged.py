@@ -18,7 +18,7 @@ from tests.iceberg.lake import FOLDER
 def main() -> None:
     (whole,) = list((FOLDER / "many-manifests" / "table" / "metadata").glob("*-m0.avro"))[:1]
     data = whole.read_bytes()
-    found: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cut.avro"
         for length in range(1, len(data), 7):
@@ -32,8 +32,8 @@ def main() -> None:
                 ours = f"{len(list(read_avro(data[:length], 'cut.avro').records))} records, no error"
             except DataError:
                 ours = "DataError"
-            found[f"pyiceberg: {outcome}; here: {ours}"] += 1
-    for outcome, count in found.most_common():
+            counts[f"pyiceberg: {outcome}; here: {ours}"] += 1
+    for outcome, count in counts.most_common():
         sys.stdout.write(f"{count:5} lengths  {outcome}\n")
 
 

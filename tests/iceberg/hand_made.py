@@ -248,13 +248,13 @@ def deletion_vector(positions: Sequence[int]) -> bytes:
 
 
 def _ids_of(columns: Sequence[Mapping[str, Any]], above: str = "") -> list[tuple[str, int]]:
-    found = []
+    results = []
     for column in columns:
         path = f"{above}{column['name']}"
-        found.append((path, column["id"]))
+        results.append((path, column["id"]))
         kind = column["type"]
         if isinstance(kind, Mapping) and kind["type"] == "struct":
-            found += _ids_of(kind["fields"], f"{path}.")
+            results += _ids_of(kind["fields"], f"{path}.")
         elif isinstance(kind, Mapping) and kind["type"] == "list":
-            found.append((f"{path}.element", kind["element-id"]))
-    return found
+            results.append((f"{path}.element", kind["element-id"]))
+    return results

@@ -113,8 +113,8 @@ class IcebergServer:
             case []:
                 return self._page("namespaces", [[SCHEMA], ["deep", "er"]], query)
             case [schema, "tables"] if schema == SCHEMA:
-                found = [{"namespace": [SCHEMA], "name": name} for name in self.tables]
-                return self._page("identifiers", found, query)
+                results = [{"namespace": [SCHEMA], "name": name} for name in self.tables]
+                return self._page("identifiers", results, query)
             case [schema, "tables", name] if schema == SCHEMA and name in self.tables:
                 self.before_load(name)
                 table = self.tables[name]

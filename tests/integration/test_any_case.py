@@ -72,16 +72,16 @@ def relay(server: mock_server.RunningServer) -> Iterator[Callable[[Callable[[str
             def log_message(self, *arguments: object) -> None:
                 pass
 
-        found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
-        here = f"127.0.0.1:{found.server_port}"
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        started.append(found)
+        result = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
+        here = f"127.0.0.1:{result.server_port}"
+        threading.Thread(target=result.serve_forever, daemon=True).start()
+        started.append(result)
         return {**server.profile, "endpoint": before._replace(netloc=here).geturl()}
 
     yield start
-    for found in started:
-        found.shutdown()
-        found.server_close()
+    for server_ in started:
+        server_.shutdown()
+        server_.server_close()
 
 
 @by_name

@@ -52,8 +52,8 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    with s3_bucket() as found:
-        yield found
+    with s3_bucket() as bucket_:
+        yield bucket_
 
 
 @pytest.fixture(scope="module", params=["local", "s3"])
@@ -92,9 +92,9 @@ def paths(volume: Any, *arguments: Any, **options: Any) -> list[str]:
 
 
 def test_files_are_listed_with_sizes(volume: Any) -> None:
-    found = {file.path: file.size for file in volume.files()}
+    sizes = {file.path: file.size for file in volume.files()}
 
-    assert found == {path: len(data) for path, data in FILES.items()}
+    assert sizes == {path: len(data) for path, data in FILES.items()}
     assert all(file.etag and file.modified.tzinfo for file in volume.files())
 
 
@@ -184,18 +184,18 @@ def test_stream_behaves_like_a_local_file(volume: Any, monkeypatch: pytest.Monke
 
 
 def test_stream_reads_from_the_middle_to_the_end(volume: Any) -> None:
-    with volume.open("large.bin") as found:
-        assert found.read(10) == LARGE[:10]
-        assert found.read() == LARGE[10:]
-    with volume.open("empty") as found:
-        assert (found.read(), found.read(5)) == (b"", b"")
+    with volume.open("large.bin") as stream:
+        assert stream.read(10) == LARGE[:10]
+        assert stream.read() == LARGE[10:]
+    with volume.open("empty") as stream:
+        assert (stream.read(), stream.read(5)) == (b"", b"")
 
 
 def test_stream_can_be_wrapped_as_text(volume: Any) -> None:
     with io.TextIOWrapper(volume.open("deep/er/b.txt"), "utf-8") as lines:
         assert list(lines) == ["Gr\u00fc\u00dfe\n"]
-    with volume.open("a.csv") as found, pytest.raises(TypeError, match="pickled"):
-        pickle.dumps(found.raw)
+    with volume.open("a.csv") as stream, pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(stream.raw)
 
 
 def test_stream_reads_one_version_of_a_file(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +229,8 @@ def test_other_libraries_read_through_the_file_system(volume: Any) -> None:
     assert sorted(zip(rows["number"].to_pylist(), rows["part"].to_pylist(), strict=True)) == [(1, 1), (2, 1), (3, 2)]
     with duckdb.connect() as connection:
         connection.register_filesystem(fs)
-        found = connection.sql("SELECT sum(number) FROM 'delta-sharing://table/*/*.parquet'").fetchall()
-    assert found == [(6,)]
+        returned = connection.sql("SELECT sum(number) FROM 'delta-sharing://table/*/*.parquet'").fetchall()
+    assert returned == [(6,)]
 
 
 def test_file_system_works_with_fsspec(volume: Any) -> None:

@@ -36,12 +36,12 @@ def test_async_outputs_equal_blocking_outputs(client: ds.SharingClient) -> None:
 
     async def read() -> None:
         async with scan.to_batches_async() as batches:
-            found = pa.Table.from_batches([batch async for batch in batches], await batches.schema())
-        assert found.equals(scan.to_arrow())
-        assert (await scan.to_arrow_async()).equals(found)
+            rows = pa.Table.from_batches([batch async for batch in batches], await batches.schema())
+        assert rows.equals(scan.to_arrow())
+        assert (await scan.to_arrow_async()).equals(rows)
         assert (await scan.to_pandas_async()).equals(scan.to_pandas())
         assert (await scan.to_polars_async()).equals(scan.to_polars())
-        assert await scan.count_async() == found.num_rows > 0
+        assert await scan.count_async() == rows.num_rows > 0
         assert (await first.to_arrow_async()).num_rows == 3
         assert await client.list_shares_async() == client.list_shares()
         (share,) = client.list_shares()
@@ -58,11 +58,11 @@ def test_batches_have_the_requested_number_of_rows(client: ds.SharingClient, row
 
     async def read() -> None:
         async with scan.to_batches_async(rows=rows) as batches:
-            found = [batch async for batch in batches]
+            results = [batch async for batch in batches]
             with pytest.raises(StopAsyncIteration):
                 await anext(batches)
-        assert [batch.num_rows for batch in found] == [batch.num_rows for batch in scan.to_batches(rows=rows)]
-        assert pa.Table.from_batches(found).equals(scan.to_arrow())
+        assert [batch.num_rows for batch in results] == [batch.num_rows for batch in scan.to_batches(rows=rows)]
+        assert pa.Table.from_batches(results).equals(scan.to_arrow())
 
     asyncio.run(read())
     with pytest.raises(ds.UsageError, match="'rows' must be a whole number of 1 or more, found 0"):
@@ -196,15 +196,15 @@ def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
     async def on_a_loop_that_runs_it_otherwise() -> None:
         # The loop runs here, but this coroutine is not one of its tasks.
         coroutine, loop = scan.to_arrow_async(), asyncio.get_running_loop()
-        told = loop.create_future()
+        outcome = loop.create_future()
 
         def step() -> None:
             try:
                 coroutine.send(None)
             except BaseException as error:
-                told.set_result(error)
+                outcome.set_result(error)
 
         loop.call_soon(step)
-        assert isinstance(await told, ds.UsageError)
+        assert isinstance(await outcome, ds.UsageError)
 
     asyncio.run(on_a_loop_that_runs_it_otherwise())

@@ -43,8 +43,8 @@ SLOW = ["s", "d", "slow"]
 
 @pytest.fixture(scope="module")
 def page(serve_demo: Any) -> Iterator[Running]:
-    with running(str(serve_demo.profile_path)) as found:
-        yield found
+    with running(str(serve_demo.profile_path)) as page_server:
+        yield page_server
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +71,12 @@ def test_tree_has_shares_schemas_and_all_kinds_of_assets(visitor: Visitor, serve
 
 
 def test_table_page_has_columns_properties_and_rows(visitor: Visitor, serve_demo: Any) -> None:
-    told = visitor.ask("table", name=ORDERS)
-    assert [one["column"] for one in told["columns"]] == [
+    details = visitor.ask("table", name=ORDERS)
+    assert [one["column"] for one in details["columns"]] == [
         *("order_id", "customer", "country", "ordered_at", "amount", "status")
     ]
-    assert told["facts"]["partitionColumns"] == ["country"]
-    assert (told["facts"]["version"], told["facts"]["numFiles"]) == ("6", 12)
+    assert details["facts"]["partitionColumns"] == ["country"]
+    assert (details["facts"]["version"], details["facts"]["numFiles"]) == ("6", 12)
     assert visitor.ask("rows", name=ORDERS) == {"rows": 2755}
     assert visitor.ask("table", name=ORDERS, version="0")["facts"]["version"] == "0"
     assert "Did you mean 'demo.shop.orders'" in visitor.refusal("table", name=["demo", "shop", "order"])["error"]
@@ -84,19 +84,19 @@ def test_table_page_has_columns_properties_and_rows(visitor: Visitor, serve_demo
 
 def test_preview_shows_its_cost_before_its_rows(visitor: Visitor, serve_demo: Any) -> None:
     columns = ["amount", "country"]
-    found = visitor.preview(name=ORDERS, columns=columns, filter=" country = 'DE' ", version="2")
+    preview = visitor.preview(name=ORDERS, columns=columns, filter=" country = 'DE' ", version="2")
     expected = (
         ds.SharingClient(serve_demo.profile_path)
         .table("demo.shop.orders")
         .scan(columns, "country = 'DE'", 100, version=2)
         .to_arrow()
     )
-    assert [one["name"] for one in found["columns"]] == columns
+    assert [one["name"] for one in preview["columns"]] == columns
     rows = [list(row.values()) for row in expected.to_pylist()]
-    assert found["rows"] == [[None if value is None else str(value) for value in row] for row in rows]
-    assert (len(found["rows"]), found["version"], found["asks"]) == (100, "2", False)
-    assert 0 < found["bytes"] < 100_000
-    assert found["read"] > 0
+    assert preview["rows"] == [[None if value is None else str(value) for value in row] for row in rows]
+    assert (len(preview["rows"]), preview["version"], preview["asks"]) == (100, "2", False)
+    assert 0 < preview["bytes"] < 100_000
+    assert preview["read"] > 0
     assert "planned too long ago" in visitor.refusal("preview", plan="other")["error"]
 
 
@@ -117,9 +117,9 @@ def test_preview_shows_its_cost_before_its_rows(visitor: Visitor, serve_demo: An
 )
 def test_error_is_shown_at_its_position(visitor: Visitor, text: str, marked: str) -> None:
     for question in ("plan", "cost"):
-        told = visitor.refusal(question, name=ORDERS, filter=text)
-        assert told["field"] == "filter"
-        start, stop = told["place"]
+        error = visitor.refusal(question, name=ORDERS, filter=text)
+        assert error["field"] == "filter"
+        start, stop = error["place"]
         assert text[start:stop] == marked
 
 
@@ -134,9 +134,9 @@ def test_errors_name_their_input(visitor: Visitor) -> None:
 
 
 def test_history_has_counts_and_changes_of_a_version(visitor: Visitor) -> None:
-    told = visitor.ask("history", name=ORDERS)
-    assert [one["version"] for one in told["versions"]] == ["0", "2", "3", "4", "6"]
-    assert told["versions"][2]["deletes"] == 245
+    details = visitor.ask("history", name=ORDERS)
+    assert [one["version"] for one in details["versions"]] == ["0", "2", "3", "4", "6"]
+    assert details["versions"][2]["deletes"] == 245
     changes = visitor.preview(name=ORDERS, changes=3)
     assert {row[-3] for row in changes["rows"]} == {"delete"}
     snapshots = visitor.ask("history", name=["demo", "lake", "refunds"])["versions"]
@@ -275,9 +275,9 @@ def test_ctrl_c_ends_the_server_and_leaves_no_file(slow: Any, tmp_path: Path, nu
         run.send_signal(number)
         assert run.wait(HANGS) == 0
         assert clock.within(SOON)
-        told = run.stderr.read()
-        assert "Ctrl-C ends it" in told
-        assert len(told.splitlines()) == 1
+        errors = run.stderr.read()
+        assert "Ctrl-C ends it" in errors
+        assert len(errors.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -314,20 +314,20 @@ def test_view_of_a_file_depends_on_its_content(serve: Any, tmp_path: Path) -> No
         assert folder["folders"] == ["inner"]
         assert {one["path"] for one in folder["files"]} == {*files, "l.parquet"} - {"inner/x.webp"}
         looks = {name: visitor.answer("look", {**base, "path": name}) for name in (*files, "l.parquet")}
-        told = {name: response.json() for name, response in looks.items()}
-        assert (told["a.csv"]["as"], told["a.csv"]["rows"]) == ("rows", [["1", "a;b"], ["2", None]])
-        assert "12345678901234567890123.10,\n" in told["b.json"]["text"]
-        assert json.loads(told["b.json"]["text"]) == json.loads(files["b.json"])
-        assert told["c.svg"]["as"] == told["g.html"]["as"] == "text"
-        assert (told["d.txt"]["isCut"], set(told["d.txt"]["text"])) == (True, {"é"})
-        assert told["e.bin"]["as"] == "nothing"
-        assert told["i.txt"]["text"] == "zwei\r\n"
-        assert told["j.txt"]["text"] == ""
+        previews = {name: response.json() for name, response in looks.items()}
+        assert (previews["a.csv"]["as"], previews["a.csv"]["rows"]) == ("rows", [["1", "a;b"], ["2", None]])
+        assert "12345678901234567890123.10,\n" in previews["b.json"]["text"]
+        assert json.loads(previews["b.json"]["text"]) == json.loads(files["b.json"])
+        assert previews["c.svg"]["as"] == previews["g.html"]["as"] == "text"
+        assert (previews["d.txt"]["isCut"], set(previews["d.txt"]["text"])) == (True, {"é"})
+        assert previews["e.bin"]["as"] == "nothing"
+        assert previews["i.txt"]["text"] == "zwei\r\n"
+        assert previews["j.txt"]["text"] == ""
         assert looks["h.parquet"].status_code == 400
-        assert told["l.parquet"]["rowsInAll"] == 1000
-        assert told["l.parquet"]["rows"] == [[str(n), "[1,2]"] for n in range(100)]
+        assert previews["l.parquet"]["rowsInAll"] == 1000
+        assert previews["l.parquet"]["rows"] == [[str(n), "[1,2]"] for n in range(100)]
         for name, media_type in (("f.png", "image/jpeg"), ("inner/x.webp", "image/webp")):
-            shown = visitor.http.get(f"{visitor.base}/files/{told[name]['file']}", timeout=HANGS)
+            shown = visitor.http.get(f"{visitor.base}/files/{previews[name]['file']}", timeout=HANGS)
             assert (shown.headers["content-type"], shown.content) == (media_type, files[name])
             assert "sandbox" in shown.headers["content-security-policy"]
             assert shown.headers["content-disposition"].startswith("attachment")
@@ -351,10 +351,10 @@ def test_long_content_is_truncated_with_a_note(
     pq.write_table(pa.table({"n": range(1000)}), tmp_path / "l.parquet")
     served = serve(tables={}, volumes={"s.d.v": tmp_path})
     with running(str(served.profile_path)) as page:
-        told = Visitor(page.address).ask("look", kind="volume", name=["s", "d", "v"], path="l.parquet")
-    assert (told["rows"], told["rowsInAll"]) == ([], 1000)
-    assert "too much for a look" in told["notes"][0]
-    assert [one["name"] for one in told["columns"]] == ["n"]
+        details = Visitor(page.address).ask("look", kind="volume", name=["s", "d", "v"], path="l.parquet")
+    assert (details["rows"], details["rowsInAll"]) == ([], 1000)
+    assert "too much for a look" in details["notes"][0]
+    assert [one["name"] for one in details["columns"]] == ["n"]
     monkeypatch.setattr("delta_sharing_client.browse.tables._MOST_COLUMNS", 2)
     table = visitor.ask("table", name=ORDERS)
     assert (len(table["columns"]), table["columnsInAll"]) == (2, 6)
@@ -364,8 +364,8 @@ def test_long_content_is_truncated_with_a_note(
 
 def test_models_and_skills_are_described(visitor: Visitor) -> None:
     model = {"kind": "model", "name": ["demo", "shop", "churn"]}
-    told = visitor.ask("asset", **model)
-    assert [one["version"] for one in told["versions"]] == [1, 2]
+    details = visitor.ask("asset", **model)
+    assert [one["version"] for one in details["versions"]] == [1, 2]
     assert visitor.ask("folder", **model, modelVersion=2)["files"]
     skill = {"kind": "skill", "name": ["demo", "shop", "sales-report"]}
     about = visitor.ask("asset", **skill)["facts"]
@@ -383,34 +383,34 @@ def test_generated_programs_read_the_selected_rows(
     visitor: Visitor, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what = {"name": ORDERS, "columns": ["order_id", "status"], "filter": "country = 'DE'", "version": "2"}
-    found = {one["name"]: one["text"] for one in visitor.ask("code", **what)["programs"]}
-    assert list(found) == ["pandas", "Polars", "DuckDB", "Spark", "Command line"]
+    programs_ = {one["name"]: one["text"] for one in visitor.ask("code", **what)["programs"]}
+    assert list(programs_) == ["pandas", "Polars", "DuckDB", "Spark", "Command line"]
     client = ds.SharingClient(serve_demo.profile_path)
     rows = client.table("demo.shop.orders").scan(["order_id"], "country = 'DE'", version=2).count()
     names: dict[str, Any] = {}
-    exec(found["pandas"], names)
+    exec(programs_["pandas"], names)
     assert (list(names["frame"]), len(names["frame"])) == (["order_id", "status"], rows)
-    exec(found["Polars"], names)
+    exec(programs_["Polars"], names)
     assert names["frame"].collect().height == rows
-    exec(found["DuckDB"], names)
+    exec(programs_["DuckDB"], names)
     assert names["shared"].count("*").fetchall() == [(rows,)]
-    compile(found["Spark"], "spark", "exec")
+    compile(programs_["Spark"], "spark", "exec")
     monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(found["Command line"])[1:]) == 0
+    assert main(shlex.split(programs_["Command line"])[1:]) == 0
     assert pq.read_table(tmp_path / "rows.parquet").num_rows == rows
 
 
 @pytest.mark.parametrize("text", [*HOSTILE[::20], "a\nb", "`", "'", '"', "\\", "$(reboot)"])
 def test_generated_programs_quote_any_text(text: str) -> None:
     table = AssetName("-s", "d", text.replace("\n", " "))
-    found = programs("p q.share", table, columns=[text], condition=text, timestamp=text)
-    words = shlex.split(found["Command line"])
+    result = programs("p q.share", table, columns=[text], condition=text, timestamp=text)
+    words = shlex.split(result["Command line"])
     assert words[:3] == ["delta-sharing", "-p", "p q.share"]
     assert words[-1] == str(table)
     assert words[words.index("--filter") + 1] == text
     calls: list[Any] = []
     for name in ("pandas", "Polars", "DuckDB", "Spark"):
-        source = re.search(r"ds\.\w+(\(.*\))", found[name])
+        source = re.search(r"ds\.\w+(\(.*\))", result[name])
         assert source is not None
         eval(f"take{source[1]}", {"take": lambda *given, **named: calls.append((given, named)), "connection": None})
     assert {given[0] for given, _ in calls} == {f"p q.share#{table}"}
@@ -421,9 +421,9 @@ def test_generated_programs_contain_no_profile_content(serve_demo: Any) -> None:
     content = json.dumps(serve_demo.profile)
     for given in (content, serve_demo.profile):
         with running(given) as page:
-            told = Visitor(page.address).ask("code", name=ORDERS)
-            assert serve_demo.profile["bearerToken"] not in json.dumps(told)
-            assert "'profile.share#demo.shop.orders'" in told["programs"][0]["text"]
+            details = Visitor(page.address).ask("code", name=ORDERS)
+            assert serve_demo.profile["bearerToken"] not in json.dumps(details)
+            assert "'profile.share#demo.shop.orders'" in details["programs"][0]["text"]
 
 
 # --- security ---
@@ -562,16 +562,16 @@ def test_hostile_names_and_values_are_sent_unchanged(serve: Any, tmp_path: Path)
             *(("volume", VOLUME), ("model", VOLUME), ("skill", SKILL)),
         }
         for name in TABLES[::25]:
-            told = visitor.ask("table", name=["s", "d", name])
-            assert told["facts"]["description"].splitlines()[0] == HOSTILE[0]
-            assert all(one["column"] == one["comment"] for one in told["columns"])
+            details = visitor.ask("table", name=["s", "d", name])
+            assert details["facts"]["description"].splitlines()[0] == HOSTILE[0]
+            assert all(one["column"] == one["comment"] for one in details["columns"])
         what = {"name": ["s", "d", TABLES[0]]}
-        names = [one["column"] for one in told["columns"]]
+        names = [one["column"] for one in details["columns"]]
         for start in range(0, len(names), 150):
             chosen = names[start : start + 150]
-            found = visitor.preview(**what, columns=chosen)
-            assert [one["name"] for one in found["columns"]] == chosen
-            assert [row[0] for row in found["rows"]] == HOSTILE[:100]
+            preview = visitor.preview(**what, columns=chosen)
+            assert [one["name"] for one in preview["columns"]] == chosen
+            assert [row[0] for row in preview["rows"]] == HOSTILE[:100]
         base = {"kind": "volume", "name": ["s", "d", VOLUME]}
         files = {one["path"] for one in visitor.ask("folder", **base)["files"]}
         assert files >= set(map(file_name, HOSTILE))
@@ -615,10 +615,10 @@ def test_no_response_has_a_credential_or_a_signed_url(
             plan = visitor.answer("plan", {"name": name}).json().get("plan", "")
             read = visitor.answer("preview", {"plan": plan})
             assert (read.status_code == 200) is (fault is None)
-            found = visitor.until(
+            details = visitor.until(
                 visitor.ask("download", name=name, format="csv"), lambda one: one["state"] != "running"
             )
-            texts += [read.text, json.dumps(found)]
+            texts += [read.text, json.dumps(details)]
         served.clear_faults()
     shown = "\n".join(texts)
     assert "X-Amz-Signature=" not in shown.replace("X-Amz-Signature=***", "")
@@ -677,10 +677,10 @@ def test_empty_share_and_refused_token_are_reported(serve: Any) -> None:
         assert Visitor(page.address).ask("start")["shares"] == []
     wrong = {**served.profile, "bearerToken": "planted-wrong-token"}
     old = {**served.profile, "expirationTime": "2020-01-01T00:00:00Z"}
-    for profile, told in ((wrong, "401"), (old, "expired")):
+    for profile, expected in ((wrong, "401"), (old, "expired")):
         with running(profile) as page:
             answer = Visitor(page.address).refusal("start")["error"]
-            assert told in answer
+            assert expected in answer
             assert "planted" not in answer
 
 
@@ -688,9 +688,9 @@ def test_unshared_history_is_reported(serve: Any, tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(3)}))
     served = serve(tables={"s.d.t": tmp_path / "t"})
     with running(str(served.profile_path)) as page:
-        told = Visitor(page.address).ask("history", name=["s", "d", "t"])
-    assert told["versions"] == []
-    assert "does not share the history" in told["notes"][0]
+        details = Visitor(page.address).ask("history", name=["s", "d", "t"])
+    assert details["versions"] == []
+    assert "does not share the history" in details["notes"][0]
 
 
 def test_estimated_cost_is_close_to_the_downloaded_bytes(serve: Any, tmp_path: Path) -> None:
@@ -704,6 +704,6 @@ def test_estimated_cost_is_close_to_the_downloaded_bytes(serve: Any, tmp_path: P
         visitor = Visitor(page.address)
         for name, columns in (("wide", ["c1"]), ("wide", []), ("long", ["n"]), ("long", [])):
             served.reset_stats()
-            found = visitor.preview(name=["s", "d", name], columns=columns)
-            assert found["read"] <= 1.1 * found["bytes"]
-            assert found["read"] == served.stats()["bytes"]["data"]
+            preview = visitor.preview(name=["s", "d", name], columns=columns)
+            assert preview["read"] <= 1.1 * preview["bytes"]
+            assert preview["read"] == served.stats()["bytes"]["data"]

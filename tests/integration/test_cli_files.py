@@ -36,8 +36,8 @@ def server() -> Iterator[Any]:
         skills={"s.1.d.tidy": {"SKILL.md": SKILL}},
         models={"s.1.d.churn": {1: {"MLmodel": "one"}, 2: {"MLmodel": "two"}}},
         aliases={"s.1.d.churn": {"champion": 2}},
-    ) as found:
-        yield found
+    ) as running:
+        yield running
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path
     code, out, _ = run("get", "s.1.d.docs/deep", str(here))
     assert (code, out) == (0, f"downloaded 3 files, 24 bytes, into {here}; 0 unchanged\n")
     code, out, _ = run("get", "s.1.d.docs", str(here), "--json")
-    found = {
+    summary = {
         "directory": str(here),
         "downloaded": ["a.csv"],
         "removed": [],
@@ -112,7 +112,7 @@ def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path
         "bytes": 5,
         "dryRun": False,
     }
-    assert (code, json.loads(out)) == (0, found)
+    assert (code, json.loads(out)) == (0, summary)
     assert content(here)["a.csv"] == b"id\n1\n"
     code, out, _ = run("get", "s.1.d.tidy", str(tmp_path / "skills"))
     assert content(tmp_path / "skills/tidy") == {"SKILL.md": SKILL.encode()}
@@ -121,7 +121,7 @@ def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["cat", "s.1.d.docs/none"], 3, "no file or directory 'none' in volume s.1.d.docs"),
         (["cat", "s.1.d.docs"], 2, "Expected the path of a file"),
@@ -137,12 +137,12 @@ def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path
     ],
 )  # fmt: skip
 def test_errors_are_reported_in_one_line(
-    run: Callable[..., tuple[int, str, str]], arguments: list[str], code: int, said: str
+    run: Callable[..., tuple[int, str, str]], arguments: list[str], code: int, message: str
 ) -> None:
-    found, out, error = run(*arguments)
+    code_, out, error = run(*arguments)
 
-    assert (found, out) == (code, "")
-    assert said in error
+    assert (code_, out) == (code, "")
+    assert message in error
     assert error.count("\n") == 1
 
 

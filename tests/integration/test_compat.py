@@ -115,10 +115,10 @@ def test_profile_has_the_fields_of_delta_sharing(tmp_path: Path) -> None:
     assert delta_sharing.DeltaSharingProfile.from_json(json.dumps(V1)) == expected
     assert "planted" not in repr(expected)
 
-    found = delta_sharing.DeltaSharingProfile.from_json(json.dumps(JWT))
-    assert (found.type, found.client_id, found.issuer) == ("oauth_jwt_bearer_private_key_jwt", "clientId", "issuer")
-    assert found.private_key == JWT["auth"]["privateKey"]  # type: ignore[index]
-    assert found.load() == ds.Profile.load(JWT)
+    result = delta_sharing.DeltaSharingProfile.from_json(json.dumps(JWT))
+    assert (result.type, result.client_id, result.issuer) == ("oauth_jwt_bearer_private_key_jwt", "clientId", "issuer")
+    assert result.private_key == JWT["auth"]["privateKey"]  # type: ignore[index]
+    assert result.load() == ds.Profile.load(JWT)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", json.dumps({**V1, "endpoint": None}), json.dumps({**JWT, "type": "x"})])

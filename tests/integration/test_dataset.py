@@ -113,14 +113,14 @@ def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str
     if not isinstance(query["columns"], dict) or columns == "plain":
         assert schema.equals(expected.schema)
     batches = list(dataset.to_batches(**query, batch_size=7))
-    found = [
+    rows = [
         dataset.to_table(**query),
         dataset.filter(query["filter"]).to_table(query["columns"]) if query["filter"] is not None else expected,
         pa.Table.from_batches(batches, schema),
         dataset.scanner(**query, use_threads=False).to_table(),
         dataset.scanner(**query).to_reader().read_all(),
     ]
-    for result in found:
+    for result in rows:
         result.validate(full=True)
         assert result.num_rows == expected.num_rows
         assert result.to_pydict() == expected.to_pydict()
@@ -138,11 +138,11 @@ def test_count_without_a_filter_is_that_of_the_log(table: ds.SharedTable, monkey
 @pytest.mark.parametrize("condition", [None, "id > 17", "n IS NOT NULL", "s.x = 3", "p = 'two' AND o IS NULL"])
 def test_duckdb_queries_a_dataset_with_required_columns(table: ds.SharedTable, condition: str | None) -> None:
     with duckdb.connect() as connection:
-        found, expected = (
+        rows, expected = (
             (relation if condition is None else relation.filter(condition)).order("id").fetchall()
             for relation in map(connection.from_arrow, (table.scan().to_dataset(), ROWS))
         )
-        assert found == expected != []
+        assert rows == expected != []
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_duckdb_queries_a_dataset_with_required_columns(table: ds.SharedTable, c
 def test_polars_queries_a_dataset_with_required_columns(table: ds.SharedTable, condition: pl.Expr | None) -> None:
     far, near = pl.scan_pyarrow_dataset(table.scan().to_dataset()), pl.from_arrow(ROWS)
     expected = near if condition is None else near.filter(condition)
-    found = (far if condition is None else far.filter(condition)).collect()
-    assert found.to_dicts() == expected.to_dicts()
+    rows = (far if condition is None else far.filter(condition)).collect()
+    assert rows.to_dicts() == expected.to_dicts()
     lazy = table.scan().to_polars(lazy=True)
     assert (lazy if condition is None else lazy.filter(condition)).collect().to_dicts() == expected.to_dicts()
 
@@ -225,9 +225,9 @@ def test_scanner_accepts_the_options_of_pyarrow(table: ds.SharedTable, monkeypat
 
     dataset = table.scan().to_dataset()
     monkeypatch.setattr(pads, "Scanner", Scanner)
-    found = dataset.scanner(["id"], pc.field("id") > 37, use_threads=False, batch_readahead=3)
+    result = dataset.scanner(["id"], pc.field("id") > 37, use_threads=False, batch_readahead=3)
     assert passed == [{"use_threads": False, "batch_readahead": 3}]
-    assert found.to_pydict() == {"id": [38, 39]}
+    assert result.to_pydict() == {"id": [38, 39]}
     assert max(batch.num_rows for batch in dataset.scanner(batch_size=7).to_batches()) == 7
 
 

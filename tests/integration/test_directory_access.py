@@ -142,8 +142,8 @@ def test_time_travel_by_timestamp_matches_the_server(local: Any, writer: TableWr
 
     for minutes in (0, 30, 60, 119, 180):
         moment = base + datetime.timedelta(minutes=minutes)
-        found = ids(table.scan(timestamp=moment).to_arrow())
-        assert found == ids(table.scan(timestamp=moment, options=by_url).to_arrow())
+        rows = ids(table.scan(timestamp=moment).to_arrow())
+        assert rows == ids(table.scan(timestamp=moment, options=by_url).to_arrow())
     for moment in (base - datetime.timedelta(hours=1), base + datetime.timedelta(hours=9)):
         with pytest.raises(ds.DeltaSharingError):
             table.scan(timestamp=moment).to_arrow()
@@ -161,21 +161,21 @@ def test_changes_by_timestamp_match_the_server(local: Any, writer: TableWriter) 
 
     def rows(options: ds.ReadOptions, **limits: Any) -> list[str] | str:
         try:
-            found = table.changes(options=options, **limits).to_arrow().to_pylist()
+            returned = table.changes(options=options, **limits).to_arrow().to_pylist()
         except ds.DeltaSharingError as error:
             return f"refused: {isinstance(error, (ds.UsageError, ds.RequestError))}"
-        return sorted(f"{row['id']} in {row['_commit_version']} at {row['_commit_timestamp']}" for row in found)
+        return sorted(f"{row['id']} in {row['_commit_version']} at {row['_commit_timestamp']}" for row in returned)
 
     seen = []
     moments = [base + datetime.timedelta(minutes=minutes) for minutes in (-30, 0, 90, 180, 240)]
     for start in moments:
-        found = rows(table.options, starting_timestamp=start)
-        assert found == rows(by_url, starting_timestamp=start)
-        seen.append(found)
+        result = rows(table.options, starting_timestamp=start)
+        assert result == rows(by_url, starting_timestamp=start)
+        seen.append(result)
         for end in moments:
             limits = {"starting_timestamp": start, "ending_timestamp": end}
             assert rows(table.options, **limits) == rows(by_url, **limits)
-    assert [found if isinstance(found, str) else len(found) for found in seen] == [3, 3, 2, 1, "refused: True"]
+    assert [result if isinstance(result, str) else len(result) for result in seen] == [3, 3, 2, 1, "refused: True"]
     for limits in ({"starting_version": 4}, {"starting_version": 3, "ending_version": 2}):
         assert rows(table.options, **limits) == rows(by_url, **limits) == "refused: True"
 
@@ -202,8 +202,8 @@ def test_removed_file_has_the_partition_values_of_its_add(tmp_path: pathlib.Path
     ):
         table = client.table("s.d.t")
         leave_out(file.path)
-        found = table.changes(starting_version=1).to_arrow().to_pylist()
-        assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+        rows = table.changes(starting_version=1).to_arrow().to_pylist()
+        assert [(row["_change_type"], row["id"], row["text"]) for row in rows] == [
             ("insert", 1, "a"),
             ("delete", 1, "a"),
         ]
@@ -357,8 +357,8 @@ def test_directory_changes_have_the_metadata_of_each_version(tmp_path: pathlib.P
         table = client.table("s.d.t")
 
         def rows(start: int, end: int) -> list[tuple[int, int, str | None]]:
-            found = table.changes(starting_version=start, ending_version=end).to_arrow().to_pylist()
-            return sorted((row["_commit_version"], row["id"], row["text"]) for row in found)
+            returned = table.changes(starting_version=start, ending_version=end).to_arrow().to_pylist()
+            return sorted((row["_commit_version"], row["id"], row["text"]) for row in returned)
 
         assert rows(0, 2) == [(1, 1, None), (2, 2, "b")]
         assert rows(4, 4) == [(4, 4, "d")]
@@ -436,19 +436,19 @@ def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.
 def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    (found,) = plan.context.files._places.values()
+    (place,) = plan.context.files._places.values()
     asked = []
-    renewing = found.renewal._provider
+    renewing = place.renewal._provider
 
     def counted() -> StorageCredentials:
         asked.append(renewing.location)
         return renewing()
 
-    found.renewal._provider = counted
+    place.renewal._provider = counted
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == []
     # Little of their lifetime is left.
-    _end_in(found, 60_000)
+    _end_in(place, 60_000)
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == ["s3://tables/a/t"]
 
@@ -459,8 +459,8 @@ def test_refused_credentials_are_renewed(in_s3: Any, store: Any) -> None:
 
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    (found,) = plan.context.files._places.values()
-    _, first = found._current()
+    (place,) = plan.context.files._places.values()
+    _, first = place._current()
     calls = []
 
     def get(used: Any) -> bytes:
@@ -469,22 +469,22 @@ def test_refused_credentials_are_renewed(in_s3: Any, store: Any) -> None:
             raise PermissionDeniedError("ExpiredToken")
         return bytes(obstore.get(used, f"a/t/{plan.tasks[0].url.rpartition('/')[2]}").bytes())
 
-    assert found._trying(get).startswith(b"PAR1")
+    assert place._trying(get).startswith(b"PAR1")
     assert (len(calls), calls[1] is first) == (2, False)
 
 
 def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    (found,) = plan.context.files._places.values()
+    (place,) = plan.context.files._places.values()
 
     def down() -> StorageCredentials:
         raise ds.TransportError("The server is down.")
 
-    found.renewal._provider = down
-    _end_in(found, 60_000)
+    place.renewal._provider = down
+    _end_in(place, 60_000)
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
-    _end_in(found, -1)
+    _end_in(place, -1)
     with pytest.raises(ds.TransportError, match="is down"):
         list(Batches(plan))
 
@@ -525,11 +525,11 @@ def test_refusal_of_the_store_names_the_table(in_s3: Any, store: Any) -> None:
         plan_table(table.rest, table.name, ScanRequest(), table.options)
 
 
-def _end_in(found: Any, milliseconds: int) -> None:
-    """Make the credentials of a location an hour old, with ``left`` seconds to go."""
+def _end_in(place: Any, milliseconds: int) -> None:
+    """Make the credentials of a location an hour old, with ``milliseconds`` until they expire."""
     now = now_ms()
-    found.renewal._since_ms, found.renewal._paused_until_ms = now - 3_600_000, 0
-    found.renewal._given = dataclasses.replace(found.renewal.current(), expires_ms=now + milliseconds)
+    place.renewal._since_ms, place.renewal._paused_until_ms = now - 3_600_000, 0
+    place.renewal._given = dataclasses.replace(place.renewal.current(), expires_ms=now + milliseconds)
 
 
 def test_directory_history_has_every_version_and_its_operation(tmp_path: pathlib.Path) -> None:
@@ -540,19 +540,19 @@ def test_directory_history_has_every_version_and_its_operation(tmp_path: pathlib
     ):
         orders = client.table("demo.shop.orders")
         by_url = dataclasses.replace(orders, options=dataclasses.replace(QUICK, access_mode=ds.AccessMode.URL))
-        found, counted = orders.history(), by_url.history()
+        versions, counted = orders.history(), by_url.history()
 
-        assert [one.version for one in found] == [*range(7)]
-        assert [one.operation for one in found] == DEMO_OPERATIONS
+        assert [one.version for one in versions] == [*range(7)]
+        assert [one.operation for one in versions] == DEMO_OPERATIONS
         assert {one.operation for one in counted} == {None}
         kept = {one.version: (one.timestamp, one.inserts, one.updates, one.deletes) for one in counted}
-        for one in found:
+        for one in versions:
             assert kept.get(one.version, (one.timestamp, 0, 0, 0)) == (
                 one.timestamp, one.inserts, one.updates, one.deletes
             )  # fmt: skip
-        assert str(found[3]) == "version 3, 2026-01-08 08:00:00: DELETE, 0 inserts, 0 updates, 245 deletes"
-        assert "<th" in found._repr_html_()  # type: ignore[attr-defined]
-        assert ">operation<" in found._repr_html_()  # type: ignore[attr-defined]
+        assert str(versions[3]) == "version 3, 2026-01-08 08:00:00: DELETE, 0 inserts, 0 updates, 245 deletes"
+        assert "<th" in versions._repr_html_()  # type: ignore[attr-defined]
+        assert ">operation<" in versions._repr_html_()  # type: ignore[attr-defined]
         assert ">operation<" not in counted._repr_html_()  # type: ignore[attr-defined]
         assert [one.version for one in orders.history(3, 4)] == [3, 4]
 
@@ -566,18 +566,18 @@ def test_history_of_a_log_without_a_feed_has_only_operations(tmp_path: pathlib.P
         mock_server.running(tables={"s.d.t": log.root}, local_directories=True) as server,
         ds.SharingClient(server.profile, options=QUICK) as client,
     ):
-        found = client.table("s.d.t").history()
+        versions = client.table("s.d.t").history()
 
-    assert [(one.operation, one.inserts) for one in found] == [
+    assert [(one.operation, one.inserts) for one in versions] == [
         (None, None),
         ("WRITE", None),
         (None, 0),
         ("OPTIMIZE", 0),
     ]
-    assert found[1].operation_parameters == {"mode": "Append"}
-    assert str(found[1]).endswith(": WRITE, changes not recorded")
-    assert hash(found[1]) == hash(dataclasses.replace(found[1]))
-    assert "WRITE" in found._repr_html_()  # type: ignore[attr-defined]
+    assert versions[1].operation_parameters == {"mode": "Append"}
+    assert str(versions[1]).endswith(": WRITE, changes not recorded")
+    assert hash(versions[1]) == hash(dataclasses.replace(versions[1]))
+    assert "WRITE" in versions._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_history_starts_at_the_first_commit_in_the_log(tmp_path: pathlib.Path) -> None:

@@ -47,9 +47,9 @@ def client(bucket: Bucket) -> Iterator[ds.SharingClient]:
     options = ds.ReadOptions(storage_options=bucket.storage_options, **QUICK)
     with (
         mock_server.running(volumes={"s.d.files": f"s3://{bucket.name}/in"}, s3=s3_settings(bucket)) as server,
-        ds.SharingClient(server.profile, options=options) as found,
+        ds.SharingClient(server.profile, options=options) as client_,
     ):
-        yield found
+        yield client_
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def content(folder: pathlib.Path) -> dict[str, bytes]:
     """Return the downloaded files, without the state of the download."""
-    found = [path for path in folder.rglob("*") if not path.is_dir()]
-    names = {path: path.relative_to(folder).as_posix() for path in found}
+    results = [path for path in folder.rglob("*") if not path.is_dir()]
+    names = {path: path.relative_to(folder).as_posix() for path in results}
     return {name: path.read_bytes() for path, name in names.items() if not name.startswith(STATE)}
 
 
@@ -86,10 +86,10 @@ class Requests:
         self.before: Callable[[str, Any], None] = lambda path, wanted: None
         get = place.ObjectPlace.get
 
-        def counted(self_: Any, path: str, wanted: Any = None, version: Any = None) -> Any:
-            self.paths.append((path, wanted))
-            self.before(path, wanted)
-            return get(self_, path, wanted, version)
+        def counted(self_: Any, path: str, byte_range: Any = None, version: Any = None) -> Any:
+            self.paths.append((path, byte_range))
+            self.before(path, byte_range)
+            return get(self_, path, byte_range, version)
 
         monkeypatch.setattr(place.ObjectPlace, "get", counted)
 
@@ -240,7 +240,7 @@ def test_full_disk_is_reported_before_the_download(
 def test_concurrent_download_into_a_directory_is_refused(volume: Any, here: pathlib.Path, requests: Requests) -> None:
     refused: list[str] = []
 
-    def another(path: str, wanted: Any) -> None:
+    def another(path: str, byte_range: Any) -> None:
         if not refused:
             with pytest.raises(ds.UsageError, match="Another download") as caught:
                 volume.download(here)
@@ -300,8 +300,8 @@ def test_next_download_continues_a_failed_one(
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
     monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
 
-    def refuse(path: str, wanted: Any) -> None:
-        if path == "deep/c" and wanted.start >= 4 * transfers.PART_BYTES:
+    def refuse(path: str, byte_range: Any) -> None:
+        if path == "deep/c" and byte_range.start >= 4 * transfers.PART_BYTES:
             raise Refused(403, None, "AccessDenied")
 
     requests.before = refuse
@@ -326,8 +326,8 @@ def test_next_download_continues_a_failed_one(
 def test_parts_of_another_version_are_not_reused(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
 ) -> None:
-    def refuse(path: str, wanted: Any) -> None:
-        if path == "deep/c" and wanted.start:
+    def refuse(path: str, byte_range: Any) -> None:
+        if path == "deep/c" and byte_range.start:
             raise Refused(403, None)
 
     requests.before = refuse
@@ -347,8 +347,12 @@ def test_file_replaced_during_the_download_is_complete(
     new = DATA[7:300_000] if path == "deep/c" else b"longer than before"
     replaced = threading.Event()
 
-    def replace(requested: str, wanted: Any) -> None:
-        if requested == path and (wanted is None or wanted.start >= transfers.PART_BYTES) and not replaced.is_set():
+    def replace(requested: str, byte_range: Any) -> None:
+        if (
+            requested == path
+            and (byte_range is None or byte_range.start >= transfers.PART_BYTES)
+            and not replaced.is_set()
+        ):
             replaced.set()
             bucket.put(f"in/{path}", new)
 
@@ -493,8 +497,8 @@ def test_etags_that_are_not_md5_digests_are_recognized(
     )
     get = place.ObjectPlace.get
 
-    def other_etags(self: Any, path: str, wanted: Any = None, version: Any = None) -> Any:
-        body = get(self, path, wanted, None)
+    def other_etags(self: Any, path: str, byte_range: Any = None, version: Any = None) -> Any:
+        body = get(self, path, byte_range, None)
         body.version = Version(_other(body.version.etag), body.version.modified, body.version.total)
         return body
 
@@ -574,8 +578,8 @@ def test_damaged_state_is_ignored(volume: Any, here: pathlib.Path) -> None:
     volume.download(here)
 
     assert content(here) == FILES
-    found = state.State(here)
-    assert set(found.notes) >= set(FILES)
+    result = state.State(here)
+    assert set(result.notes) >= set(FILES)
 
 
 def test_files_have_ordinary_modes(volume: Any, here: pathlib.Path) -> None:

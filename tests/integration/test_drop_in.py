@@ -43,8 +43,8 @@ def test_parameters_start_with_those_of_delta_sharing(name: str) -> None:
     expected = SIGNATURES[name].split(", ")
     ours = list(inspect.signature(target).parameters.values())  # type: ignore[arg-type]
 
-    for wanted, found in zip(expected, ours, strict=False):
-        parameter, _, default = wanted.partition("=")
+    for theirs, found in zip(expected, ours, strict=False):
+        parameter, _, default = theirs.partition("=")
         assert found.name == parameter
         assert found.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         if default:
@@ -69,8 +69,8 @@ def test_scripts_of_its_readme_and_documentation_run(profile_file: str) -> None:
     (share,) = client.list_shares()
     assert {schema.name for schema in client.list_schemas(share)} == {"shop", "weather", "lake"}
     assert client.list_schemas(delta_sharing.Share(name="demo")) == client.list_schemas(share)
-    found = client.list_tables(delta_sharing.Schema(name="shop", share="demo"))
-    assert {table.name for table in found} == {"orders", "products"}
+    result = client.list_tables(delta_sharing.Schema(name="shop", share="demo"))
+    assert {table.name for table in result} == {"orders", "products"}
 
     table_url = profile_file + "#demo.shop.orders"
     assert len(delta_sharing.load_as_pandas(table_url, limit=10)) == 10

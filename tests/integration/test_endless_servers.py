@@ -268,9 +268,9 @@ class Unused:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=found))
-    return found
+    result = Clock()
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=result))
+    return result
 
 
 def read(watch: RequestLimits, clock: Clock, count: int, seconds: float) -> None:

@@ -116,9 +116,9 @@ def test_dask_reads_only_the_data_it_computes_with(orders: tuple[ds.SharedTable,
     explicit, least = fetched(lambda: table.scan(["amount"], "country IN ('DE', 'FR', 'US')").to_arrow())
     with dask.config.set(scheduler="processes", num_workers=2):
         dataset = table.scan().to_dataset()
-        found, bytes_ = fetched(lambda: run("Dask", DOCS / "engines.md", dask=dask, pc=pc, dataset=dataset))
-    assert found["frame"].npartitions == 3
-    assert found["total"] == sum(explicit["amount"].to_pylist())
+        rows, bytes_ = fetched(lambda: run("Dask", DOCS / "engines.md", dask=dask, pc=pc, dataset=dataset))
+    assert rows["frame"].npartitions == 3
+    assert rows["total"] == sum(explicit["amount"].to_pylist())
     assert bytes_ <= 1.1 * least
 
 
@@ -127,12 +127,12 @@ def test_ibis_reads_only_the_data_a_query_needs(orders: tuple[ds.SharedTable, Fe
 
     table, fetched = orders
     explicit, least = fetched(lambda: table.scan(["order_id", "amount"], "amount > 500").to_arrow())
-    found, bytes_ = fetched(lambda: run("Ibis", DOCS / "engines.md", ibis=ibis, dataset=table.scan().to_dataset()))
-    assert sorted(found["frame"]["order_id"]) == sorted(explicit["order_id"].to_pylist())
-    assert len(found["frame"]) == 4 * ROWS * 499 // 1000
+    rows, bytes_ = fetched(lambda: run("Ibis", DOCS / "engines.md", ibis=ibis, dataset=table.scan().to_dataset()))
+    assert sorted(rows["frame"]["order_id"]) == sorted(explicit["order_id"].to_pylist())
+    assert len(rows["frame"]) == 4 * ROWS * 499 // 1000
     assert bytes_ <= 1.1 * least
 
-    taken = found["orders"].filter(found["orders"].country == "FR").select("order_id")
+    taken = rows["orders"].filter(rows["orders"].country == "FR").select("order_id")
     least = fetched(lambda: table.scan(["order_id"], "country = 'FR'").to_arrow())[1]
     frame, bytes_ = fetched(taken.execute)
     assert sorted(frame["order_id"]) == list(range(ROWS, 2 * ROWS))
@@ -145,12 +145,12 @@ def test_datafusion_reads_only_the_data_a_query_needs(orders: tuple[ds.SharedTab
     table, fetched = orders
     explicit, least = fetched(lambda: table.scan(["order_id", "amount"], "amount > 500").to_arrow())
     dataset = table.scan().to_dataset()
-    found, bytes_ = fetched(lambda: run("DataFusion", DOCS / "engines.md", datafusion=datafusion, dataset=dataset))
-    assert sorted(found["frame"]["order_id"]) == sorted(explicit["order_id"].to_pylist())
+    rows, bytes_ = fetched(lambda: run("DataFusion", DOCS / "engines.md", datafusion=datafusion, dataset=dataset))
+    assert sorted(rows["frame"]["order_id"]) == sorted(explicit["order_id"].to_pylist())
     assert bytes_ <= 1.1 * least
     query = "SELECT country, count(*) AS n FROM orders GROUP BY 1 ORDER BY 1"
-    assert found["context"].sql(query).to_pydict() == {"country": ["DE", "FR", "US", "XX"], "n": [ROWS] * 4}
-    assert found["context"].sql("SELECT count(*) AS n FROM orders").to_pydict() == {"n": [4 * ROWS]}
+    assert rows["context"].sql(query).to_pydict() == {"country": ["DE", "FR", "US", "XX"], "n": [ROWS] * 4}
+    assert rows["context"].sql("SELECT count(*) AS n FROM orders").to_pydict() == {"n": [4 * ROWS]}
 
 
 def test_ibis_works_on_a_connection_with_attached_shares(orders: tuple[ds.SharedTable, Fetched]) -> None:
@@ -165,8 +165,8 @@ def test_ibis_works_on_a_connection_with_attached_shares(orders: tuple[ds.Shared
 
 
 def by_id(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.sort_values("id").to_dict("records")
-    return found
+    returned: list[dict[str, Any]] = rows.sort_values("id").to_dict("records")
+    return returned
 
 
 def test_dask_reads_special_names_and_texts(odd: ds.SharedTable) -> None:
@@ -195,8 +195,8 @@ def test_ibis_reads_special_names_and_texts(odd: ds.SharedTable) -> None:
     rows = ibis.memtable(odd.scan().to_dataset())
     assert by_id(rows.execute()) == expected
     for text in ODD_TEXTS:
-        found = rows.filter((rows["名"] == text) & (rows["страна"] == ODD_PARTITIONS[1])).execute()
-        assert by_id(found) == [row for row in expected if row["名"] == text and row["страна"] == ODD_PARTITIONS[1]]
+        result = rows.filter((rows["名"] == text) & (rows["страна"] == ODD_PARTITIONS[1])).execute()
+        assert by_id(result) == [row for row in expected if row["名"] == text and row["страна"] == ODD_PARTITIONS[1]]
     nested = rows.filter(rows["o"]["a.b"] >= 5).select("id", size="größe.in cm", inner=rows["o"]["名"]).execute()
     assert sorted(nested.itertuples(index=False, name=None)) == [
         (row["id"], row["größe.in cm"], row["名"]) for row in expected if row["o"]["a.b"] >= 5

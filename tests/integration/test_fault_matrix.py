@@ -58,15 +58,15 @@ def test_fault_matrix_matches_actual_outcomes(tmp_path: Path) -> None:
         for often in (True, False)
     ]
     with ThreadPoolExecutor(4 if os.environ.get("UPDATE_DOCS") else 24) as pool:
-        found = dict(zip(cases, pool.map(lambda case: _outcome(tmp_path / "t", *case), cases), strict=True))
+        outcomes = dict(zip(cases, pool.map(lambda case: _outcome(tmp_path / "t", *case), cases), strict=True))
 
     lines = ["| fault | of | once | always |", "|---|---|---|---|"]
     for kind in FAULTS:
         if kind.name in UNNOTICED:
             lines.append(f"| {kind.doc.replace('VALUE', 'N')} | {kind.target.value} | {UNNOTICED[kind.name]} | |")
         for target in (Target.API, Target.DATA):
-            if (kind, target, True) in found:
-                once, always = found[kind, target, False], found[kind, target, True]
+            if (kind, target, True) in outcomes:
+                once, always = outcomes[kind, target, False], outcomes[kind, target, True]
                 lines.append(f"| {kind.doc.replace('VALUE', 'N')} | {target.value} | {once} | {always} |")
     assert "wrong" not in " ".join(lines)
     check_generated(ROOT / "docs" / "reliability.md", "matrix", "\n".join(lines) + "\n", but=SECONDS)

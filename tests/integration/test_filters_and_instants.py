@@ -64,8 +64,8 @@ def floats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTable]:
 @pytest.mark.parametrize("column", ["f", "g", "p"])
 def test_float_is_found_by_its_value(floats: SharedTable, column: str, value: float) -> None:
     stored = float(np.float32(value))
-    found = floats.scan(filter=col(column) == stored).to_arrow()
-    assert found[column].to_pylist() == [stored]
+    returned = floats.scan(filter=col(column) == stored).to_arrow()
+    assert returned[column].to_pylist() == [stored]
     # No matching row is skipped, on either side of the comparison.
     for constant in (stored, value):
         for operator, holds in (("<", np.less), ("<=", np.less_equal), (">", np.greater), (">=", np.greater_equal)):

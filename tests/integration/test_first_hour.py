@@ -170,24 +170,24 @@ def test_sql_has_its_own_connection(serve_demo: Any) -> None:
 
 @pytest.mark.parametrize("query", [f"DESCRIBE {NAME}", f"DESC {NAME}", f"DESCRIBE SELECT * FROM {NAME}"])
 def test_sql_describes_a_table(orders: ds.SharedTable, query: str) -> None:
-    found = ds.sql(query, orders.rest.profile).fetchall()
-    assert [row[0] for row in found] == orders.columns
-    assert {row[0]: row[1] for row in found}["ordered_at"] == "TIMESTAMP WITH TIME ZONE"
+    rows = ds.sql(query, orders.rest.profile).fetchall()
+    assert [row[0] for row in rows] == orders.columns
+    assert {row[0]: row[1] for row in rows}["ordered_at"] == "TIMESTAMP WITH TIME ZONE"
 
 
 def test_sql_summarizes_a_table(serve_demo: Any) -> None:
-    found = ds.sql("SUMMARIZE demo.shop.products", serve_demo.profile).df().set_index("column_name")
-    assert (found.loc["product_id", "min"], found.loc["product_id", "max"]) == ("1", "200")
-    assert set(found["count"]) == {200}
+    frame = ds.sql("SUMMARIZE demo.shop.products", serve_demo.profile).df().set_index("column_name")
+    assert (frame.loc["product_id", "min"], frame.loc["product_id", "max"]) == ("1", "200")
+    assert set(frame["count"]) == {200}
 
 
 @pytest.mark.parametrize("query", ["SHOW TABLES", "show all tables ;", "  Show Tables"])
 def test_sql_shows_tables_without_requesting_schemas(serve_demo: Any, query: str) -> None:
     serve_demo.reset_stats()
-    found = ds.sql(query, serve_demo.profile)
-    assert found.columns == ["share", "schema", "name"]
+    result = ds.sql(query, serve_demo.profile)
+    assert result.columns == ["share", "schema", "name"]
     names = ["demo.shop.orders", "demo.shop.products", "demo.weather.readings", "demo.lake.refunds"]
-    assert found.fetchall() == [tuple(name.split(".")) for name in names]
+    assert result.fetchall() == [tuple(name.split(".")) for name in names]
     asked = {name for name in serve_demo.stats()["requests"] if not name.startswith("iceberg")}
     assert asked == {"shares", "all-tables"}
 
@@ -287,14 +287,14 @@ def test_profile_listing_shows_problems_and_no_token(
     assert main(["profile", "list"]) == 0
     table = capsys.readouterr().out
     assert main(["profile", "list", "--json"]) == 0
-    listed = json.loads(told := capsys.readouterr().out)
+    listed = json.loads(output := capsys.readouterr().out)
 
     assert [one["name"] for one in listed] == ["broken", "later", "prod"]
     assert [one["endpoint"] for one in listed] == [None, *[serve_demo.endpoint.rstrip("/")] * 2]
     assert [one["tokenExpires"] for one in listed] == [None, "2031-01-02T03:04:05Z", None]
     assert "has no 'shareCredentialsVersion'" in listed[0]["problem"]
     assert "2031-01-02T03:04:05Z" in table
-    for text in (table, told):
+    for text in (table, output):
         assert "planted-token" not in text
         assert serve_demo.profile["bearerToken"] not in text
 

@@ -70,7 +70,7 @@ def test_suggestion_of_names_does_not_wait_for_a_server(profile: str, serve: Any
 
 
 @pytest.mark.parametrize(
-    ("give", "found"),
+    ("give", "expected"),
     [
         (lambda client: client, "SharingClient"),
         (lambda client: client.list_shares()[0], "Share"),
@@ -79,8 +79,8 @@ def test_suggestion_of_names_does_not_wait_for_a_server(profile: str, serve: Any
         (lambda client: pathlib.Path("demo.share#a.b.c"), "PosixPath"),
     ],
 )
-def test_loader_refuses_other_objects(client: ds.SharingClient, give: Any, found: str) -> None:
-    with pytest.raises(ds.UsageError, match=rf"or a table of a client, found {found}; write client\.table\(name\)"):
+def test_loader_refuses_other_objects(client: ds.SharingClient, give: Any, expected: str) -> None:
+    with pytest.raises(ds.UsageError, match=rf"or a table of a client, found {expected}; write client\.table\(name\)"):
         ds.load_as_pandas(give(client))
 
 

@@ -104,19 +104,19 @@ def test_certificates_are_read_from_the_home_directory(home: Path, monkeypatch: 
     for name in ("ca.pem", "own.pem", "key.pem"):
         (home / name).touch()
     ca, own, key = (form(f"~/{name}") for name in ("ca.pem", "own.pem", "key.pem"))
-    found = str(home / "ca.pem"), (str(home / "own.pem"), str(home / "key.pem"))
+    certificates = str(home / "ca.pem"), (str(home / "own.pem"), str(home / "key.pem"))
 
     for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(variable, raising=False)
     given = Network.of(ds.ReadOptions(ca_bundle=ca, client_certificate=(own, key)))
-    assert (given.trusted, given.certificate) == found
-    assert Network.of(ds.ReadOptions(client_certificate=own)).certificate == found[1][:1]
+    assert (given.trusted, given.certificate) == certificates
+    assert Network.of(ds.ReadOptions(client_certificate=own)).certificate == certificates[1][:1]
     for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "~/ca.pem")
             patch.setenv("DELTA_SHARING_CLIENT_CERTIFICATE", "~/own.pem")
             given = Network.of(ds.ReadOptions())
-            assert (given.trusted, given.certificate) == (found[0], found[1][:1])
+            assert (given.trusted, given.certificate) == (certificates[0], certificates[1][:1])
 
 
 def test_server_serves_tables_from_the_home_directory(home: Path, tmp_path: Path) -> None:
@@ -143,15 +143,15 @@ def test_server_writes_its_profile_to_the_home_directory(home: Path) -> None:
     command = [sys.executable, "-m", "mock_server", "--tables=~/tables", "--profile-out=~/new.share"]
     with subprocess.Popen([*command], stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
         assert server.stdout is not None
-        told = [server.stdout.readline() for _ in range(3)]
-        assert told[2] == f"profile: {(home / 'new.share').resolve()}\n"
+        lines = [server.stdout.readline() for _ in range(3)]
+        assert lines[2] == f"profile: {(home / 'new.share').resolve()}\n"
         assert list(ds.SharingClient(home / "new.share")) == ["default"]
         server.terminate()
 
 
 @pytest.mark.parametrize("path", [None, 5, b"a.csv", ["a.csv"]], ids=repr)
 def test_values_that_are_not_paths_are_refused(home: Path, path: Any) -> None:
-    found = f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}."
+    message = f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}."
     calls: list[Callable[[], object]] = [
         lambda: scan().to_csv(path),
         lambda: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
@@ -159,7 +159,7 @@ def test_values_that_are_not_paths_are_refused(home: Path, path: Any) -> None:
         *([lambda: ds.ReadOptions(ca_bundle=path)] if path is not None else []),
     ]
     for call in calls:
-        with pytest.raises(ds.UsageError, match=re.escape(found)):
+        with pytest.raises(ds.UsageError, match=re.escape(message)):
             call()
     with pytest.raises(ds.UsageError, match="must be one file, or a certificate and its key, found 3"):
         ds.ReadOptions(client_certificate=("a", "b", "c"))  # type: ignore[arg-type]

@@ -182,11 +182,11 @@ def typed(warehouse: Warehouse) -> Warehouse:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_of_every_type_equal_those_of_pyiceberg(typed: Warehouse, name: str) -> None:
-    found = typed.server.table(name).scan().to_arrow()
+    rows = typed.server.table(name).scan().to_arrow()
     expected = typed.catalog.load_table(f"n.{name}").scan().to_arrow().to_pylist()
 
-    assert found.num_rows == 3 * ROWS_OF_A_COMMIT
-    assert rows_of(found) == sorted(repr(_with_texts(row)) for row in expected)
+    assert rows.num_rows == 3 * ROWS_OF_A_COMMIT
+    assert rows_of(rows) == sorted(repr(_with_texts(row)) for row in expected)
 
 
 def _with_texts(value: Any) -> Any:
@@ -224,17 +224,17 @@ def _mask(table: pa.Table, text: str) -> list[bool]:
     predicate = parse_filter(text)
     assert predicate is not None
     bound = bind(predicate, table.schema)
-    return [found is True for batch in table.to_batches() for found in mask(bound, batch).to_pylist()]
+    return [value is True for batch in table.to_batches() for value in mask(bound, batch).to_pylist()]
 
 
 def test_partition_columns_need_no_data_file(typed: Warehouse) -> None:
     scan = typed.server.table("identity").scan(columns=["day", "flag"])
 
-    found = scan.to_arrow()
+    rows = scan.to_arrow()
 
     assert scan.report is not None
     assert scan.report.requests == 0
-    assert rows_of(found) == rows_of(typed.catalog.load_table("n.identity").scan().to_arrow().select(["day", "flag"]))
+    assert rows_of(rows) == rows_of(typed.catalog.load_table("n.identity").scan().to_arrow().select(["day", "flag"]))
 
 
 def test_counts_come_from_manifests(typed: Warehouse) -> None:
@@ -299,15 +299,15 @@ def test_schema_evolution_is_by_field_id(warehouse: Warehouse) -> None:
     }
     table.append(pa.Table.from_pydict(second, schema=table.schema().as_arrow()))
     warehouse.share("evolved")
-    found = warehouse.server.table("evolved")
+    shared_table = warehouse.server.table("evolved")
 
-    assert found.scan().to_arrow().column_names == ["title", "a", "s", "new", "gone"]
+    assert shared_table.scan().to_arrow().column_names == ["title", "a", "s", "new", "gone"]
     expected = warehouse.catalog.load_table("n.evolved").scan().to_arrow()
-    assert rows_of(found.scan().to_arrow()) == rows_of(expected)
-    assert found.scan(filter="title = 'x' AND new IS NULL").to_arrow()["a"].to_pylist() == [1]
-    old, new = found.history()
-    assert found.scan(version=old.version).to_arrow().column_names == ["a", "b", "s", "gone"]
-    assert found.scan(version=new.version).to_arrow().num_rows == 3
+    assert rows_of(shared_table.scan().to_arrow()) == rows_of(expected)
+    assert shared_table.scan(filter="title = 'x' AND new IS NULL").to_arrow()["a"].to_pylist() == [1]
+    old, new = shared_table.history()
+    assert shared_table.scan(version=old.version).to_arrow().column_names == ["a", "b", "s", "gone"]
+    assert shared_table.scan(version=new.version).to_arrow().num_rows == 3
 
 
 def test_partition_evolution_reads_every_file(warehouse: Warehouse) -> None:
@@ -323,11 +323,11 @@ def test_partition_evolution_reads_every_file(warehouse: Warehouse) -> None:
         change.add_field("a", BucketTransform(4), "a_bucket")
     table.append(rows)
     warehouse.share("respecced")
-    found = warehouse.server.table("respecced")
+    shared_table = warehouse.server.table("respecced")
 
-    assert rows_of(found.scan().to_arrow()) == rows_of(pa.concat_tables([rows] * 3))
-    assert found.scan(filter="b = 'x' AND a = 4").to_arrow().num_rows == 3
-    assert found.scan(filter="a = 4").plan().skipped.by_partition == 3
+    assert rows_of(shared_table.scan().to_arrow()) == rows_of(pa.concat_tables([rows] * 3))
+    assert shared_table.scan(filter="b = 'x' AND a = 4").to_arrow().num_rows == 3
+    assert shared_table.scan(filter="a = 4").plan().skipped.by_partition == 3
 
 
 def test_time_travel_by_id_tag_branch_and_time(warehouse: Warehouse) -> None:
@@ -338,20 +338,20 @@ def test_time_travel_by_id_tag_branch_and_time(warehouse: Warehouse) -> None:
     table.manage_snapshots().create_tag(first, "start").create_branch(first, "side").commit()
     table.append(pa.table({"a": pa.array([2], pa.int64())}))
     warehouse.share("traveled")
-    found = warehouse.server.table("traveled")
+    shared_table = warehouse.server.table("traveled")
 
-    history = found.history()
+    history = shared_table.history()
     assert [one.operation for one in history] == ["append", "append"]
-    assert found.version() == history[1].version
-    assert found.scan().at_version("start").to_arrow()["a"].to_pylist() == [1]
-    assert found.scan(version="side").count() == 1
-    assert found.scan(version=first).count() == 1
-    assert found.scan(timestamp=history[0].timestamp).count() == 1
-    assert found.scan(timestamp=history[1].timestamp).count() == 2
-    assert found.metadata(version="start").version == first
-    assert found.version(starting_timestamp=history[0].timestamp) == first
+    assert shared_table.version() == history[1].version
+    assert shared_table.scan().at_version("start").to_arrow()["a"].to_pylist() == [1]
+    assert shared_table.scan(version="side").count() == 1
+    assert shared_table.scan(version=first).count() == 1
+    assert shared_table.scan(timestamp=history[0].timestamp).count() == 1
+    assert shared_table.scan(timestamp=history[1].timestamp).count() == 2
+    assert shared_table.metadata(version="start").version == first
+    assert shared_table.version(starting_timestamp=history[0].timestamp) == first
     with pytest.raises(UsageError, match="must be the id of a snapshot"):
-        found.scan(version="nowhere").to_arrow()
+        shared_table.scan(version="nowhere").to_arrow()
 
 
 def test_rows_deleted_by_pyiceberg_are_not_returned(warehouse: Warehouse) -> None:
@@ -370,17 +370,17 @@ def test_rows_deleted_by_pyiceberg_are_not_returned(warehouse: Warehouse) -> Non
 def test_empty_table_has_its_schema(warehouse: Warehouse) -> None:
     warehouse.create("nothing", Schema(theirs.NestedField(1, "a", theirs.LongType())))
     warehouse.share("nothing")
-    found = warehouse.server.table("nothing")
+    shared_table = warehouse.server.table("nothing")
 
-    assert found.scan().to_arrow().schema.names == ["a"]
-    assert found.scan().count() == 0
-    assert (found.version(), found.history()) == (-1, [])
-    assert found.scan(version=found.version()).to_arrow().schema.names == ["a"]
-    assert found.metadata(version=-1).version == -1
+    assert shared_table.scan().to_arrow().schema.names == ["a"]
+    assert shared_table.scan().count() == 0
+    assert (shared_table.version(), shared_table.history()) == (-1, [])
+    assert shared_table.scan(version=shared_table.version()).to_arrow().schema.names == ["a"]
+    assert shared_table.metadata(version=-1).version == -1
     warehouse.catalog.load_table("n.nothing").append(pa.table({"a": pa.array([1], pa.int64())}))
     warehouse.share("nothing")
     # The state before the first commit.
-    assert (found.scan(version=-1).count(), found.scan().count()) == (0, 1)
+    assert (shared_table.scan(version=-1).count(), shared_table.scan().count()) == (0, 1)
 
 
 def test_table_metadata_describes_an_iceberg_table(typed: Warehouse) -> None:

@@ -66,10 +66,10 @@ def _rows(table: ds.SharedTable) -> list[str]:
 
 def _used(guard: Guard) -> dict[str, set[str]]:
     """Return the directories of the table that each key read."""
-    found: dict[str, set[str]] = {}
+    results: dict[str, set[str]] = {}
     for key, path in guard.requests:
-        found.setdefault(key, set()).add(path.split("/")[2])
-    return found
+        results.setdefault(key, set()).add(path.split("/")[2])
+    return results
 
 
 def test_credentials_of_the_table_are_used(guard: Guard, server: IcebergServer) -> None:

@@ -64,15 +64,15 @@ def _some(chance: random.Random, count: int) -> pa.Table:
 
 def _key(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
     """Return a key by which rows are equal: null equals null, NaN equals NaN, and 0.0 differs from -0.0."""
-    found: list[Any] = []
+    results: list[Any] = []
     for name in names:
         value: Any = row
         for step in name.split("."):
             value = None if value is None else value[step]
         if isinstance(value, float):
             value = "nan" if value != value else struct.pack("<d", value)
-        found.append(value)
-    return tuple(found)
+        results.append(value)
+    return tuple(results)
 
 
 def _shown(rows: list[dict[str, Any]]) -> list[str]:
@@ -101,22 +101,22 @@ def test_equality_deletes_remove_rows_with_equal_values(
     assert table.scan(limit=3).to_arrow()["k"].to_pylist() == [row["k"] for row in left[:3]]
     # The selected columns do not include the equality columns.
     assert table.scan(columns=["t"]).to_arrow()["t"].to_pylist() == [row["t"] for row in left]
-    found = table.scan(columns=["t"], filter="k = 1 OR k IS NULL").to_arrow()["t"].to_pylist()
-    assert found == [row["t"] for row in left if row["k"] in (1, None)]
+    returned = table.scan(columns=["t"], filter="k = 1 OR k IS NULL").to_arrow()["t"].to_pylist()
+    assert returned == [row["t"] for row in left if row["k"] in (1, None)]
     assert table.scan(filter="k = 2").count() == sum(row["k"] == 2 for row in left)
     assert table.scan(version=1001).count() == len(rows)
 
 
 def _statistics(rows: pa.Table, ids: dict[str, int]) -> dict[str, Any]:
     """Return a writer's statistics of the columns ``k`` and ``t``."""
-    found: dict[str, Any] = {"lower_bounds": {}, "upper_bounds": {}, "null_value_counts": {}}
+    results: dict[str, Any] = {"lower_bounds": {}, "upper_bounds": {}, "null_value_counts": {}}
     for name, kind in (("k", theirs.LongType()), ("t", theirs.StringType())):
-        found["null_value_counts"][ids[name]] = rows[name].null_count
+        results["null_value_counts"][ids[name]] = rows[name].null_count
         if rows[name].null_count < len(rows):
             least, greatest = pc.min_max(rows[name]).as_py().values()
-            found["lower_bounds"][ids[name]] = to_bytes(kind, least)
-            found["upper_bounds"][ids[name]] = to_bytes(kind, greatest)
-    return found
+            results["lower_bounds"][ids[name]] = to_bytes(kind, least)
+            results["upper_bounds"][ids[name]] = to_bytes(kind, greatest)
+    return results
 
 
 def _equality_of_each_file(table: ds.SharedTable) -> list[int]:
@@ -167,9 +167,11 @@ OTHER: dict[str, Any] = {"lower_bounds": {1: 7}, "upper_bounds": {1: 9}, "null_v
 def test_deletes_apply_unless_bounds_exclude_them(
     made: HandMade, server: IcebergServer, deletes: dict[str, Any], data: dict[str, Any], applies: int
 ) -> None:
-    def as_written(told: dict[str, Any]) -> dict[str, Any]:
-        bounds = {name: {1: to_bytes(theirs.LongType(), at[1])} for name, at in told.items() if at and "bound" in name}
-        return {**told, **bounds}
+    def as_written(statistics: dict[str, Any]) -> dict[str, Any]:
+        bounds = {
+            name: {1: to_bytes(theirs.LongType(), at[1])} for name, at in statistics.items() if at and "bound" in name
+        }
+        return {**statistics, **bounds}
 
     rows = pa.Table.from_pylist([{"k": 5}, {"k": 6}], schema=ARROW)
     files = made.manifest([made.data_file(rows, **as_written(data))])
@@ -289,8 +291,8 @@ def test_equality_deletes_apply_to_their_partition_or_all(tmp_path: Path, server
     made.commit([data, in_a, everywhere])
     server.share("t", made.metadata)
 
-    found = server.table().scan().to_arrow()
-    assert list(zip(found["t"].to_pylist(), found["k"].to_pylist(), strict=True)) == [
+    returned = server.table().scan().to_arrow()
+    assert list(zip(returned["t"].to_pylist(), returned["k"].to_pylist(), strict=True)) == [
         *[("a", 2), ("a", 3)],
         *[("b", 0), ("b", 2), ("b", 3)],
     ]
@@ -421,7 +423,7 @@ def test_file_without_a_column_has_its_initial_default(
     table = server.table()
 
     assert table.scan().to_arrow()["new"].to_pylist() == [value, value]
-    # The file is not skipped as one with only nulls.
+    # The file is not skipped, although it lacks the column.
     assert table.scan(filter="new IS NOT NULL AND k = 2").count() == 1
     assert table.scan(filter="new IS NULL").count() == 0
 

@@ -48,13 +48,13 @@ def made(tmp_path: Path) -> HandMade:
 
 @pytest.mark.parametrize(("name", "number", "snapshot"), SNAPSHOTS)
 def test_every_row_has_the_lineage_that_spark_reads(name: str, number: int, snapshot: int) -> None:
-    found = lake.read(name, ScanRequest(version=snapshot, row_lineage=True))
+    rows = lake.read(name, ScanRequest(version=snapshot, row_lineage=True))
     expected = lake.rows(name, str(number))
 
-    assert found.column_names == expected.column_names
-    assert found.schema.field(ROW_ID) == pa.field(ROW_ID, pa.int64())
-    assert found.schema.field(UPDATED) == pa.field(UPDATED, pa.int64())
-    assert rows_of(found) == rows_of(expected)
+    assert rows.column_names == expected.column_names
+    assert rows.schema.field(ROW_ID) == pa.field(ROW_ID, pa.int64())
+    assert rows.schema.field(UPDATED) == pa.field(UPDATED, pa.int64())
+    assert rows_of(rows) == rows_of(expected)
 
 
 @pytest.mark.parametrize(("name", "number", "snapshot"), SNAPSHOTS)
@@ -70,19 +70,19 @@ def test_lineage_filters_select_the_rows_that_spark_reads(name: str, number: int
         (f"{ROW_ID} IS NULL OR {UPDATED} < {last}", pc.field(UPDATED) < last),
     ):
         request = ScanRequest(columns=LINEAGE, filter=parse_filter(text), version=snapshot, row_lineage=True)
-        found = lake.read(name, request)
-        assert rows_of(found) == rows_of(expected.filter(kept)), text
+        rows = lake.read(name, request)
+        assert rows_of(rows) == rows_of(expected.filter(kept)), text
 
 
 @pytest.mark.parametrize(("name", "number"), OLDER)
 def test_rows_before_an_upgrade_to_version_3_have_nulls(name: str, number: int) -> None:
     snapshot = lake.expected(name)["snapshots"][number]["id"]
-    found = lake.read(name, ScanRequest(version=snapshot, row_lineage=True))
+    rows = lake.read(name, ScanRequest(version=snapshot, row_lineage=True))
 
-    assert found.num_rows == lake.rows(name, str(number)).num_rows > 0
-    assert [found[column].null_count for column in LINEAGE] == [found.num_rows] * 2
+    assert rows.num_rows == lake.rows(name, str(number)).num_rows > 0
+    assert [rows[column].null_count for column in LINEAGE] == [rows.num_rows] * 2
     request = ScanRequest(version=snapshot, filter=parse_filter(f"{ROW_ID} IS NULL"), row_lineage=True)
-    assert lake.read(name, request).num_rows == found.num_rows
+    assert lake.read(name, request).num_rows == rows.num_rows
     assert lake.read(name, dataclasses.replace(request, filter=parse_filter(f"{ROW_ID} >= 0"))).num_rows == 0
 
 
@@ -245,14 +245,14 @@ def _without_order(rows: list[dict[str, Any]]) -> list[str]:
 def _some_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[str, Callable[[dict[str, Any]], bool]]:
     one = chance.choice([row[ROW_ID] for row in rows if row[ROW_ID] is not None] or [0])
     two = chance.choice([row["a"] for row in rows] or [0])
-    found: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
+    results: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
         (f"_row_id <= {one}", lambda row: row[ROW_ID] is not None and row[ROW_ID] <= one),
         (f"a > {two}", lambda row: row["a"] > two),
         (f"a <> {two} AND _row_id > {one}", lambda row: row["a"] != two and (row[ROW_ID] or -1) > one),
         ("_last_updated_sequence_number = 3", lambda row: row[UPDATED] == 3),
         ("_last_updated_sequence_number IS NULL", lambda row: row[UPDATED] is None),
     ]
-    return chance.choice(found)
+    return chance.choice(results)
 
 
 def test_random_commits_have_the_lineage_of_their_writer(server: IcebergServer, tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_random_commits_have_the_lineage_of_their_writer(server: IcebergServer, 
             text, kept = _some_filter(chance, rows)
             expected = [row for row in rows if kept(row)]
             met["filtered"] += 0 < len(expected) < len(rows)
-            found = table.scan(filter=text, row_lineage=True).to_arrow().to_pylist()
-            assert _without_order(found) == _without_order(expected), (seed, text)
+            returned = table.scan(filter=text, row_lineage=True).to_arrow().to_pylist()
+            assert _without_order(returned) == _without_order(expected), (seed, text)
             limited = table.scan(filter=text, row_lineage=True, limit=2).to_arrow().to_pylist()
             assert len(limited) == min(2, len(expected))
             assert set(_without_order(limited)) <= set(_without_order(expected)), (seed, text)
@@ -302,9 +302,9 @@ def test_stored_row_ids_are_ignored_without_a_first_row_id(made: HandMade, serve
     made.commit([made.manifest([with_id], first_row_id=100), made.manifest([without])])
     server.share("t", made.metadata)
 
-    found = server.table().scan(columns=["a"], row_lineage=True).to_arrow()
+    returned = server.table().scan(columns=["a"], row_lineage=True).to_arrow()
 
-    assert found.to_pylist() == [
+    assert returned.to_pylist() == [
         {"a": 1, ROW_ID: 7, UPDATED: 1},
         {"a": 2, ROW_ID: 8, UPDATED: 1},
         {"a": 1, ROW_ID: None, UPDATED: None},

@@ -110,7 +110,7 @@ def test_missing_struct_with_a_partition_value_is_refused(server: IcebergServer,
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "column", "found"),
+    ("name", "value", "column", "expected"),
     [
         ("x", None, "s", [{"x": None, "y": "p"}, None]),
         ("b", None, "b", [None, None]),
@@ -121,15 +121,15 @@ def test_missing_struct_with_a_partition_value_is_refused(server: IcebergServer,
     ],
 )
 def test_missing_column_has_the_partition_value(
-    server: IcebergServer, tmp_path: Path, name: str, value: Any, column: str, found: list[Any]
+    server: IcebergServer, tmp_path: Path, name: str, value: Any, column: str, expected: list[Any]
 ) -> None:
     made = _made(tmp_path)
     made.commit([_in_partition(made, name, value, LACKING)])
 
     table = _table(server, made)
-    assert table.scan(columns=[column]).to_arrow()[column].to_pylist() == found
-    if column != "s" and found[0] is not None:
-        shown = str(found[0]).replace("'", "''")
+    assert table.scan(columns=[column]).to_arrow()[column].to_pylist() == expected
+    if column != "s" and expected[0] is not None:
+        shown = str(expected[0]).replace("'", "''")
         assert table.scan(columns=["a"], filter=f"{column} = '{shown}'").to_arrow()["a"].to_pylist() == [1, 2]
         assert table.scan(filter=f"{column} > '{shown}'").plan().skipped.by_partition == 1
 
@@ -208,9 +208,9 @@ def test_name_mapping_covers_lists_and_maps(server: IcebergServer, tmp_path: Pat
     for kind in (lists, pa.large_list(then), pa.list_(then, 1)):
         made.commit([made.manifest([made.data_file(rows.set_column(0, "l", rows["l"].cast(kind)), ids={})])])
 
-        found = _table(server, made).scan().to_arrow().to_pylist()
+        returned = _table(server, made).scan().to_arrow().to_pylist()
 
-        assert found == [{"l": [{"now": 1}], "m": [("k", {"now": 2})]}]
+        assert returned == [{"l": [{"now": 1}], "m": [("k", {"now": 2})]}]
 
 
 @pytest.mark.parametrize("ids", [{"b": 1}, {"s.y": 5}])
@@ -275,8 +275,8 @@ def test_equality_deletes_compare_the_partition_value(
     rows = pa.table({"a": [1, 2], "b": ["x", "y"]})
     _with_deletes(made, rows, pa.table({"b": [deleted]}), "b", {"b": 2})
 
-    found = _table(server, made).scan(columns=["a", "b"]).to_arrow()
-    assert found.to_pylist() == [{"a": number, "b": "p"} for number in left]
+    returned = _table(server, made).scan(columns=["a", "b"]).to_arrow()
+    assert returned.to_pylist() == [{"a": number, "b": "p"} for number in left]
 
 
 def test_dropped_column_is_not_a_new_one_of_the_same_name(server: IcebergServer, tmp_path: Path) -> None:

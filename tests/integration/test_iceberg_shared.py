@@ -98,26 +98,26 @@ def test_commands_read_an_iceberg_table(run: Callable[..., str], tmp_path: Path)
 
 
 def test_commands_describe_an_iceberg_table(run: Callable[..., str]) -> None:
-    found = json.loads(run("describe", "demo.lake.lineage", "--json"))
+    output = json.loads(run("describe", "demo.lake.lineage", "--json"))
 
-    assert (found["tableFormat"], found["formats"]) == ("iceberg", ["iceberg"])
-    assert found["version"] == IcebergTable("lineage").expected["current_snapshot"]
-    assert (found["format"], found["minReaderVersion"], found["readerFeatures"]) == (None, None, None)
-    assert found["configuration"]["format-version"] == "3"
-    assert [one["column"] for one in found["columns"]] == ["id", "v", "p"]
+    assert (output["tableFormat"], output["formats"]) == ("iceberg", ["iceberg"])
+    assert output["version"] == IcebergTable("lineage").expected["current_snapshot"]
+    assert (output["format"], output["minReaderVersion"], output["readerFeatures"]) == (None, None, None)
+    assert output["configuration"]["format-version"] == "3"
+    assert [one["column"] for one in output["columns"]] == ["id", "v", "p"]
     assert json.loads(run("describe", "demo.shop.orders", "--json"))["tableFormat"] == "delta"
     versions = json.loads(run("history", "demo.lake.lineage", "--json"))
     assert [one["version"] for one in versions] == [one["id"] for one in IcebergTable("lineage").expected["snapshots"]]
-    assert int(run("version", "demo.lake.lineage")) == found["version"]
+    assert int(run("version", "demo.lake.lineage")) == output["version"]
 
 
 @pytest.mark.parametrize(("version", "which"), [("audit", "branch-audit"), ("first", "tag-first"), ("main", "current")])
 def test_commands_accept_branches_and_tags(run: Callable[..., str], version: str, which: str) -> None:
     lines = run("read", "demo.lake.branches", "--version", version, "--format", "jsonl").splitlines()
-    found = [json.loads(line) for line in lines]
+    results = [json.loads(line) for line in lines]
     expected = _expected("branches", which).to_pylist()
 
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    assert sorted(map(repr, results)) == sorted(map(repr, expected))
     assert json.loads(run("count", "demo.lake.branches", "--version", version, "--json"))["rows"] == len(expected)
     snapshot = {one["name"]: one["snapshot"] for one in IcebergTable("branches").expected["refs"]}[version]
     assert json.loads(run("describe", "demo.lake.branches", "--version", version, "--json"))["version"] == snapshot
@@ -201,8 +201,8 @@ def test_duckdb_and_polars_push_filters_down(client: ds.SharingClient, server: A
     assert joined.fetchall() == [(sum(row["id"] in (1, 2) for row in rows),)]
     assert ds.sql("SELECT count(*) FROM demo.lake.lineage", server.profile_path).fetchall() == [(len(rows),)]
     frame = ds.scan_polars(f"{server.profile_path}#demo.lake.lineage")
-    found = frame.filter((pl.col("p") == 1) & (pl.col("v") != "u2")).select("id").sort("id").collect()
-    assert found["id"].to_list() == expected
+    returned = frame.filter((pl.col("p") == 1) & (pl.col("v") != "u2")).select("id").sort("id").collect()
+    assert returned["id"].to_list() == expected
 
 
 def test_coroutines_read_iceberg_tables_concurrently(client: ds.SharingClient) -> None:
@@ -210,6 +210,6 @@ def test_coroutines_read_iceberg_tables_concurrently(client: ds.SharingClient) -
         scans = [client.table(f"demo.lake.{name}").scan(limit=3) for name in NAMES]
         return await asyncio.gather(*(scan.to_arrow_async() for scan in scans))
 
-    for name, found in zip(NAMES, asyncio.run(read()), strict=True):
-        assert len(found) == min(3, len(_expected(name)))
-        assert set(rows_of(found)) <= set(rows_of(_expected(name)))
+    for name, rows in zip(NAMES, asyncio.run(read()), strict=True):
+        assert len(rows) == min(3, len(_expected(name)))
+        assert set(rows_of(rows)) <= set(rows_of(_expected(name)))

@@ -151,23 +151,25 @@ def _arrow(name: str) -> list[Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_types_match_the_documentation(table: ds.SharedTable, name: str) -> None:
     scan, kind = table.scan(columns=[name]), NAMES[name]
-    found, frame, wanted = scan.to_arrow(), scan.to_polars() if _is_shown(name) else None, _arrow(name)
+    rows, frame, expected = scan.to_arrow(), scan.to_polars() if _is_shown(name) else None, _arrow(name)
 
-    assert found[name].to_pylist() == wanted
-    assert pa.table(scan).equals(found)
+    assert rows[name].to_pylist() == expected
+    assert pa.table(scan).equals(rows)
     if kind.row == "variant":
-        assert found.schema.field(name).type == pa.string()
+        assert rows.schema.field(name).type == pa.string()
         return
     if not kind.name.startswith("decimal") or kind.name == "decimal(38, 18)":
-        assert str(found.schema.field(name).type) == _cells(name)["Arrow"]
+        assert str(rows.schema.field(name).type) == _cells(name)["Arrow"]
         for backend, column in ((None, "pandas"), ("numpy_nullable", "numpy_nullable"), ("pyarrow", "pyarrow")):
-            told = _cells(name)[column]
-            assert str(scan.to_pandas(backend)[name].dtype) == (str(pd.Series(["x"]).dtype) if told == "str" else told)
+            dtype = _cells(name)[column]
+            assert str(scan.to_pandas(backend)[name].dtype) == (
+                str(pd.Series(["x"]).dtype) if dtype == "str" else dtype
+            )
         if frame is not None:
             assert str(frame.schema[name]) == _cells(name)["Polars"]
-    assert found.schema.field(name).type == {"fixed[4]": pa.binary(), "uuid": pa.string()}.get(kind.name, kind.stored)
+    assert rows.schema.field(name).type == {"fixed[4]": pa.binary(), "uuid": pa.string()}.get(kind.name, kind.stored)
     if frame is not None:
-        assert frame.to_arrow()[name].cast(found.schema.field(name).type).to_pylist() == wanted
+        assert frame.to_arrow()[name].cast(rows.schema.field(name).type).to_pylist() == expected
 
 
 def _is_shown(name: str) -> bool:
@@ -257,8 +259,8 @@ def test_null_filters_select_the_rows(table: ds.SharedTable, name: str) -> None:
 
 
 def test_column_of_type_unknown_has_only_nulls(table: ds.SharedTable) -> None:
-    found = table.scan(columns=["nothing"]).to_arrow()
+    returned = table.scan(columns=["nothing"]).to_arrow()
 
-    assert found["nothing"].to_pylist() == [None] * 4
-    assert str(found.schema.field("nothing").type) == documented()[rows()["unknown"]]["Arrow"]
+    assert returned["nothing"].to_pylist() == [None] * 4
+    assert str(returned.schema.field("nothing").type) == documented()[rows()["unknown"]]["Arrow"]
     assert table.scan(columns=["id"], filter="nothing IS NOT NULL").to_arrow().num_rows == 0

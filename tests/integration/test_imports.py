@@ -42,33 +42,33 @@ def profile(tmp_path: pathlib.Path) -> Iterator[str]:
 
 
 def test_package_imports_no_third_party_modules() -> None:
-    found = imported("import delta_sharing_client")
+    result = imported("import delta_sharing_client")
 
-    assert found & set(f"{NEVER} {OF_REST} {OF_DATA} pandas pyarrow numpy msgspec yarl".split()) == set()
+    assert result & set(f"{NEVER} {OF_REST} {OF_DATA} pandas pyarrow numpy msgspec yarl".split()) == set()
 
 
 def test_loaders_import_no_network_library() -> None:
-    found = imported("from delta_sharing_client import SharingClient, load_as_pandas")
+    result = imported("from delta_sharing_client import SharingClient, load_as_pandas")
 
-    assert found & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()
+    assert result & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()
 
 
 def test_listing_does_not_import_the_libraries_for_data_files(profile: str) -> None:
-    found = imported(
+    result = imported(
         "import delta_sharing_client as ds\nassert ds.SharingClient(sys.argv[1]).list_all_tables()", profile
     )
 
-    assert found.issuperset(OF_REST.split())
-    assert found & set(f"{NEVER} {OF_DATA} pandas delta_sharing_client.failures".split()) == set()
+    assert result.issuperset(OF_REST.split())
+    assert result & set(f"{NEVER} {OF_DATA} pandas delta_sharing_client.failures".split()) == set()
 
 
 def test_plain_read_does_not_import_logs_copies_and_spark(profile: str) -> None:
-    found = imported(
+    result = imported(
         "import delta_sharing_client as ds\nassert len(ds.load_as_pandas(sys.argv[1])) == 2", f"{profile}#s.d.t"
     )
 
-    assert found.issuperset(f"{OF_REST} {OF_DATA} delta_sharing_client.run.scan".split())
-    assert found & set(f"{NEVER} delta_sharing_client.predicates.sql".split()) == set()
-    rooms = {tuple(name.split(".")[1:2]) for name in found if name.startswith("delta_sharing_client.")}
+    assert result.issuperset(f"{OF_REST} {OF_DATA} delta_sharing_client.run.scan".split())
+    assert result & set(f"{NEVER} delta_sharing_client.predicates.sql".split()) == set()
+    rooms = {tuple(name.split(".")[1:2]) for name in result if name.startswith("delta_sharing_client.")}
     assert rooms.isdisjoint({("replica",), ("spark",), ("cli",), ("storage",)})
-    assert not [name for name in found if name.startswith("delta_sharing_client.delta.log")]
+    assert not [name for name in result if name.startswith("delta_sharing_client.delta.log")]

@@ -78,8 +78,8 @@ def test_engines_filter_by_the_replaced_text(table: ds.SharedTable, value: str |
     scan = table.scan(options=ds.ReadOptions(invalid_text=ds.InvalidText.REPLACE))
     expected = [number for number, text in enumerate(TEXTS) if text == value and value is not None]
     assert scan.where(ds.col("t") == value).to_arrow()["id"].to_pylist() == expected
-    found = scan.to_dataset().to_table(filter=pc.field("t") == pa.scalar(value, pa.string()))
-    assert found["id"].to_pylist() == expected
+    rows = scan.to_dataset().to_table(filter=pc.field("t") == pa.scalar(value, pa.string()))
+    assert rows["id"].to_pylist() == expected
     assert scan.to_polars(lazy=True).filter(pl.col("t") == pl.lit(value)).collect()["id"].to_list() == expected
     relation = scan.to_duckdb(duckdb.connect())
     condition = duckdb.ColumnExpression("t") == duckdb.ConstantExpression(value)

@@ -40,12 +40,12 @@ def content(text: str) -> Any:
 
 
 async def asked(server: Any, calls: list[tuple[str, dict[str, Any]]]) -> list[Answer]:
-    found = []
+    results = []
     async with Client(server) as client:
         for tool, arguments in calls:
             result = await client.call_tool(tool, arguments)
-            found.append((bool(result.is_error), content(result.content[0].text)))
-    return found
+            results.append((bool(result.is_error), content(result.content[0].text)))
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +175,12 @@ def test_every_tool_is_read_only(serve_demo: Any) -> None:
         async with Client(make_server(serve_demo.profile_path, Limits())) as client:
             return (await client.list_tools()).tools
 
-    found = asyncio.run(list_tools())
-    assert [tool.name for tool in found] == [
+    result = asyncio.run(list_tools())
+    assert [tool.name for tool in result] == [
         *("list_assets", "describe", "sample", "query", "explain", "history", "list_files", "read_file", "read_skill")
     ]
-    assert all(tool.annotations.read_only_hint and tool.description for tool in found)
-    assert all(tool.input_schema["additionalProperties"] is False for tool in found)
+    assert all(tool.annotations.read_only_hint and tool.description for tool in result)
+    assert all(tool.input_schema["additionalProperties"] is False for tool in result)
 
 
 def test_descriptions_contain_no_urls(tools: Tools) -> None:
@@ -213,11 +213,11 @@ def test_long_text_is_returned_in_parts() -> None:
     data = b"a" + data
     offset = 0
     while True:
-        found: Any = tools_module._text_of(data[offset : offset + tools_module.MOST_TEXT + 1], "It", offset)
-        parts.append(found["text"])
-        if "cut" not in found:
+        result: Any = tools_module._text_of(data[offset : offset + tools_module.MOST_TEXT + 1], "It", offset)
+        parts.append(result["text"])
+        if "cut" not in result:
             break
-        offset = int(found["cut"].rpartition(" ")[2].rstrip("."))
+        offset = int(result["cut"].rpartition(" ")[2].rstrip("."))
     assert "".join(parts) == f"a{text}"
 
 
@@ -247,12 +247,12 @@ def test_bytes_are_checked_before_the_read(tools: Tools) -> None:
 
 
 def test_cost_of_a_call_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
-    failed, told = ask("query", Limits(seconds=1), sql="SELECT count(*) FROM range(1e15::BIGINT) a, range(1000) b")
+    failed, reply = ask("query", Limits(seconds=1), sql="SELECT count(*) FROM range(1e15::BIGINT) a, range(1000) b")
     assert failed
-    assert "1 seconds" in told["error"] or "INTERRUPT" in told["error"]
-    failed, told = ask("sample", Limits(characters=100), table=ORDERS, rows=100)
+    assert "1 seconds" in reply["error"] or "INTERRUPT" in reply["error"]
+    failed, reply = ask("sample", Limits(characters=100), table=ORDERS, rows=100)
     assert failed
-    assert "more than 100" in told["error"]
+    assert "more than 100" in reply["error"]
     for arguments in ({"rows": 0}, {"rows": 101}):
         with pytest.raises(UsageError, match="from 1 to 100"):
             tools.sample(ORDERS, **arguments)
@@ -392,7 +392,7 @@ def test_errors_contain_no_urls(serve: Any, tmp_path: Path) -> None:
     profile = {**json.loads(Path(served.profile_path).read_text()), "endpoint": "https://127.0.0.1:1/secret-path"}
     path = tmp_path / "p.share"
     path.write_text(json.dumps(profile))
-    ((failed, told),) = asyncio.run(asked(make_server(path, Limits(seconds=3)), [("list_assets", {})]))
+    ((failed, reply),) = asyncio.run(asked(make_server(path, Limits(seconds=3)), [("list_assets", {})]))
     assert failed
-    assert "secret-path" not in told["error"]
-    assert "://" not in told["error"]
+    assert "secret-path" not in reply["error"]
+    assert "://" not in reply["error"]

@@ -51,7 +51,7 @@ def test_schema_keys_name_the_type_of_each_asset(client: ds.SharingClient) -> No
         assert shop["volume:document"].id
 
 
-def test_key_of_a_table_whose_name_looks_like_a_key(tmp_path: pathlib.Path) -> None:
+def test_prefix_in_a_key_is_not_confused_with_a_table_name(tmp_path: pathlib.Path) -> None:
     demo.build(tmp_path)
     names = ["volume:x", "table:y", "volume:", "a:b"]
     tables = {f"s.d.{name}": tmp_path / "shop" / "orders" for name in names}
@@ -187,16 +187,16 @@ def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve
 
 def test_history_counts_changes_across_schema_changes(client: ds.SharingClient) -> None:
     # Version 1 of the demo's orders renames a column, and the rows of a feed cannot span a rename.
-    found = client.table("demo.shop.orders").history()
-    assert [(one.version, one.inserts, one.updates, one.deletes) for one in found] == [
+    versions = client.table("demo.shop.orders").history()
+    assert [(one.version, one.inserts, one.updates, one.deletes) for one in versions] == [
         (0, 2000, 0, 0),
         (2, 600, 0, 0),
         (3, 0, 0, 245),
         (4, 0, 87, 0),
         (6, 400, 0, 0),
     ]
-    assert all(one.timestamp.tzinfo is not None for one in found)
-    assert str(found[2]) == "version 3, 2026-01-08 08:00:00: 0 inserts, 0 updates, 245 deletes"
+    assert all(one.timestamp.tzinfo is not None for one in versions)
+    assert str(versions[2]) == "version 3, 2026-01-08 08:00:00: 0 inserts, 0 updates, 245 deletes"
     with pytest.raises(ds.SchemaChangeError):
         client.table("demo.shop.orders").changes(0).to_arrow()
     assert client.table("demo.shop.orders").history(3, 4)[1].updates == 87

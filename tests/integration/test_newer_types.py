@@ -80,8 +80,8 @@ def test_geopandas_gets_the_coordinate_systems(places: ds.SharedTable) -> None:
 
 def test_duckdb_reads_geometry_and_geography(places: ds.SharedTable) -> None:
     relation = places.scan().to_duckdb()
-    found = {row[0]: bytes(row[1]) for row in relation.filter("geog IS NOT NULL").project("id, geog").fetchall()}
-    assert found == {1: point(2.0, 2.0), 3: point(5.0, 5.0)}
+    rows = {row[0]: bytes(row[1]) for row in relation.filter("geog IS NOT NULL").project("id, geog").fetchall()}
+    assert rows == {1: point(2.0, 2.0), 3: point(5.0, 5.0)}
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
     assert types["geog"] == "BLOB"
     if int(duckdb.__version__.split(".")[0]) >= 2:
@@ -171,8 +171,8 @@ def test_tables_written_by_delta_rs_are_read(tmp_path: pathlib.Path) -> None:
     deltalake.write_deltalake(table, content, mode="append")
     with mock_server.running(tables={"s.d.t": tmp_path / "t"}) as server, ds.SharingClient(server.profile) as client:
         shared = client.table("s.d.t")
-        found = shared.scan().to_arrow().sort_by("b")
-        assert found.equals(content.sort_by("b"))
+        rows = shared.scan().to_arrow().sort_by("b")
+        assert rows.equals(content.sort_by("b"))
         assert (
             shared.scan(filter="b > TIMESTAMP_NTZ '1970-01-01 00:00:00'").to_arrow()["p"].to_pylist()[0].value == 7000
         )

@@ -13,8 +13,8 @@ from tests.soak import positions
 
 @pytest.fixture(scope="module")
 def front() -> Iterator[positions.Front]:
-    with positions.world() as found:
-        yield found
+    with positions.world() as world:
+        yield world
 
 
 @pytest.mark.parametrize("way", positions.WAYS)

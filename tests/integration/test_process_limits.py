@@ -19,7 +19,7 @@ ROWS = 2755
 
 
 def run(program: str, profile: str, *arguments: object) -> list[Any]:
-    """Return the lines that ``program`` prints as JSON; ``load()`` reads the table, and ``told()`` returns the
+    """Return the lines that ``program`` prints as JSON; ``load()`` reads the table, and ``described()`` returns the
     result or the error."""
     head = """
         import json, os, sys, threading, time
@@ -30,7 +30,7 @@ def run(program: str, profile: str, *arguments: object) -> list[Any]:
             table = ds.SharingClient(sys.argv[1]).table("demo.shop.orders")
             return table.scan(options=options).to_arrow().num_rows
 
-        def told():
+        def described():
             try:
                 return load()
             except BaseException as error:
@@ -39,9 +39,9 @@ def run(program: str, profile: str, *arguments: object) -> list[Any]:
     """
     text = textwrap.dedent(head) + textwrap.dedent(program)
     command = [sys.executable, "-c", text, profile, *map(str, arguments)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert found.returncode == 0, found.stderr
-    return [json.loads(line) for line in found.stdout.splitlines()]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stderr
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
 # --- open files ---
@@ -60,10 +60,10 @@ FEW_FILES = """
         pass
     for _ in range(int(sys.argv[3])):
         os.close(held.pop())
-    print(json.dumps(told()), flush=True)
+    print(json.dumps(described()), flush=True)
     for one in held:
         os.close(one)
-    print(json.dumps(told()))
+    print(json.dumps(described()))
 """
 
 
@@ -72,10 +72,10 @@ FEW_FILES = """
 )
 def test_running_out_of_file_descriptors_is_our_error(serve_demo: Any, state: str, left: int) -> None:
     """``left`` more files can be opened: for imports, the event loop, the profile and connections."""
-    found, later = run(FEW_FILES, serve_demo.profile_path, state, left)
-    if found != ROWS:
-        is_ours, _, message = found
-        assert is_ours, found
+    result, later = run(FEW_FILES, serve_demo.profile_path, state, left)
+    if result != ROWS:
+        is_ours, _, message = result
+        assert is_ours, result
         assert "Too many open files" in message
     assert later == ROWS
 
@@ -110,13 +110,13 @@ DURING_THE_FIRST_READ = (
     + """
     slow, seconds = sys.argv[2], float(sys.argv[3])
     results = []
-    reading = threading.Thread(target=lambda: results.append(told()), name="reading")
+    reading = threading.Thread(target=lambda: results.append(described()), name="reading")
     reading.start()
     assert entered.wait(60)
     child = os.fork()
     if not child:
         signal.alarm(60)  # it must not hang
-        print(json.dumps(told()), flush=True)
+        print(json.dumps(described()), flush=True)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     may_go.set()
@@ -162,7 +162,7 @@ def test_fork_does_not_wait_for_imports_of_other_threads(serve_demo: Any) -> Non
             signal.alarm(60)
             child = os.fork()
             if not child:
-                print(json.dumps(told()), flush=True)
+                print(json.dumps(described()), flush=True)
                 os._exit(0)
             print(os.waitpid(child, 0)[1])
             may_go.set()
@@ -191,14 +191,14 @@ def test_running_out_of_threads_is_our_error(serve_demo: Any) -> None:
         if sys.argv[2] == "warm":
             load()
         start, threading._start_new_thread = threading._start_new_thread, no
-        print(json.dumps(told()))
+        print(json.dumps(described()))
         print(json.dumps(asyncio.run(in_coroutine())))
         threading._start_new_thread = start
-        print(json.dumps(told()))
+        print(json.dumps(described()))
     """
     for state in ("cold", "warm"):
-        found, in_coroutine, later = run(program, serve_demo.profile_path, state)
-        assert found[:2] == [True, "UsageError"]
-        for message in (found[2], in_coroutine):
+        result, in_coroutine, later = run(program, serve_demo.profile_path, state)
+        assert result[:2] == [True, "UsageError"]
+        for message in (result[2], in_coroutine):
             assert "No thread can be started" in message
         assert later == ROWS

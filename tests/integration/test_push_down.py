@@ -98,9 +98,9 @@ def test_duckdb_fetches_the_same_as_an_explicit_scan(
     explicit, least = fetched(lambda: table.scan(columns, condition).to_arrow())
     relation = table.scan().to_duckdb(connection)
     chosen = (relation if condition is None else relation.filter(condition)).project(", ".join(columns))
-    found, bytes_ = fetched(lambda: chosen.fetchall())
+    rows, bytes_ = fetched(lambda: chosen.fetchall())
 
-    assert sorted(found) == sorted(tuple(row[name] for name in columns) for row in explicit.to_pylist())
+    assert sorted(rows) == sorted(tuple(row[name] for name in columns) for row in explicit.to_pylist())
     if query == "a list" and DUCKDB < (1, 3):
         # This engine evaluates IN lists itself and needs all rows of these columns.
         least = fetched(lambda: table.scan([*columns, "id"]).to_arrow())[1]
@@ -113,9 +113,9 @@ def test_polars_fetches_the_same_as_an_explicit_scan(query: str, table: ds.Share
     explicit, least = fetched(lambda: table.scan(columns, condition).to_arrow())
     lazy = table.scan().to_polars(lazy=True)
     chosen = (lazy if condition is None else lazy.filter(pl.sql_expr(condition))).select(columns)
-    found, bytes_ = fetched(lambda: chosen.collect())
+    rows, bytes_ = fetched(lambda: chosen.collect())
 
-    assert found.sort(columns).equals(pl.from_arrow(explicit).sort(columns))
+    assert rows.sort(columns).equals(pl.from_arrow(explicit).sort(columns))
     assert bytes_ <= 1.1 * least + _condition_bytes(table, columns, condition, fetched)
 
 
@@ -144,8 +144,8 @@ def test_limit_of_the_read_applies_before_an_engines_filter(
     assert [row[0] for row in first.to_duckdb(connection).filter("id > 3 AND id % 2 = 0").fetchall()] == matching
     condition = (pl.col("id") > 3) & (pl.col("id") % 2 == 0)
     assert first.to_polars(lazy=True).filter(condition).collect()["id"].to_list() == matching
-    found = first.to_dataset().to_table(filter=(pc.field("id") > 3) & (pc.bit_wise_and(pc.field("id"), 1) == 0))
-    assert found["id"].to_pylist() == matching
+    rows = first.to_dataset().to_table(filter=(pc.field("id") > 3) & (pc.bit_wise_and(pc.field("id"), 1) == 0))
+    assert rows["id"].to_pylist() == matching
 
 
 def test_polars_counts_rows_before_it_filters_them(table: ds.SharedTable) -> None:
@@ -179,9 +179,9 @@ TOP_N: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 def test_top_k_of_a_lazy_frame_equals_an_eager_one(table: ds.SharedTable, query: str, engine: Any) -> None:
     """Some versions of Polars push down a dynamic top-k predicate that only their engine can evaluate."""
     lazy, eager = table.scan().to_polars(lazy=True), pl.from_arrow(table.scan().to_arrow())
-    found, expected = TOP_N[query](lazy).collect(engine=engine), TOP_N[query](eager.lazy()).collect()
+    rows, expected = TOP_N[query](lazy).collect(engine=engine), TOP_N[query](eager.lazy()).collect()
     # The order of a top-k is undefined, and no two rows tie.
-    assert found.sort("id").equals(expected.sort("id"))
+    assert rows.sort("id").equals(expected.sort("id"))
 
 
 def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTable) -> None:
@@ -215,17 +215,17 @@ def test_engines_count_rows_without_their_data(
     by_duckdb = whole if DUCKDB < (1, 3) else 0
     by_polars = whole if POLARS < (1, 27) else first if POLARS < (1, 41) else 0
     assert fetched(connection.sql("SELECT count(*) FROM s.s.t").fetchall) == ([(FILES * ROWS,)], by_duckdb)
-    found, bytes_ = fetched(connection.sql("SELECT 1 FROM s.s.t LIMIT 3").fetchall)
-    assert found == [(1,)] * 3
+    rows, bytes_ = fetched(connection.sql("SELECT 1 FROM s.s.t LIMIT 3").fetchall)
+    assert rows == [(1,)] * 3
     assert bytes_ <= by_duckdb
     assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, by_polars)
     # With a filter, only its column.
     _, least = fetched(table.scan(["id"], "id < 30000").to_arrow)
-    found, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
-    assert found == [(30_000,)]
+    rows, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
+    assert rows == [(30_000,)]
     assert bytes_ <= 1.1 * least
-    found, bytes_ = fetched(lambda: frame.filter(pl.col("id") < 30_000).select(pl.len()).collect().item())
-    assert found == 30_000
+    rows, bytes_ = fetched(lambda: frame.filter(pl.col("id") < 30_000).select(pl.len()).collect().item())
+    assert rows == 30_000
     assert bytes_ <= 1.1 * least
     # The column for counting has a name that no table uses.
     assert frame.collect_schema().names() == connection.sql("FROM s.s.t").columns == table.scan().schema.names
@@ -285,8 +285,8 @@ def test_attached_shares_are_databases(
     ds.attach(connection, server.profile_path)
 
     query = "SELECT count(*), min(u.name) FROM s.s.t JOIN s.other.u USING (id) WHERE t.id < 4"
-    found, bytes_ = fetched(lambda: connection.execute(query).fetchall())
-    assert found == [(4, "name 0")]
+    rows, bytes_ = fetched(lambda: connection.execute(query).fetchall())
+    assert rows == [(4, "name 0")]
     assert bytes_ < fetched(lambda: table.scan(["id", "name"]).to_arrow())[1]
     assert connection.cursor().execute("SELECT max(id) FROM s.s.t").fetchone() == (FILES * ROWS - 1,)
     assert connection.execute("SELECT current_schema()").fetchone() == ("main",)
@@ -399,14 +399,14 @@ def test_polars_filters_special_names_and_non_ascii_text(odd: ds.SharedTable, co
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 def test_frames_have_special_names_and_non_ascii_text(odd: ds.SharedTable, backend: str) -> None:
     rows = odd.scan().to_arrow().to_pylist()
-    for condition, wanted in (
+    for condition, keeps in (
         (None, lambda row: True),
         ("名 IN ('größe', '名前') AND `größe.in cm` > 0", lambda row: row["名"] in TEXTS[:2] and row["größe.in cm"]),
         (f"o.`名` = '{TEXTS[2]}'", lambda row: row["o"]["名"] == TEXTS[2]),
         (f"страна = '{ODD_PARTITIONS[1]}' AND `名` LIKE 'it%'", lambda row: row["id"] == 10),
     ):
         frame = odd.scan(filter=condition).to_pandas(dtype_backend=backend)
-        assert frame.to_dict("records") == [row for row in rows if wanted(row)] != []
+        assert frame.to_dict("records") == [row for row in rows if keeps(row)] != []
 
 
 def test_engines_keep_the_selected_fields_of_a_struct(

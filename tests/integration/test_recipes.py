@@ -37,10 +37,10 @@ def recipe(title: str, kind: str = "py") -> str:
 
 
 def code(title: str) -> str:
-    [found] = [
+    [block] = [
         block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if block.startswith(f"# {title}")
     ]
-    return str(found)
+    return str(block)
 
 
 def run(title: str, **names: Any) -> dict[str, Any]:
@@ -92,9 +92,9 @@ def test_gradio_recipe(orders: ds.SharedTable, serve_demo: Any, monkeypatch: pyt
     try:
         client = Client(url, verbose=False)
         expected = orders.scan(["order_id", "amount"], "country = 'FR' AND amount >= 500").to_arrow().to_pylist()
-        found = [client.predict("FR", 500, api_name="/orders") for _ in range(2)]
-        assert found[0] == found[1]
-        assert sorted(row[0] for row in found[0]["data"]) == sorted(row["order_id"] for row in expected)
+        results = [client.predict("FR", 500, api_name="/orders") for _ in range(2)]
+        assert results[0] == results[1]
+        assert sorted(row[0] for row in results[0]["data"]) == sorted(row["order_id"] for row in expected)
         serve_demo.reset_stats()
         client.predict("FR", 500, api_name="/orders")
         assert not serve_demo.stats()["bytes"].get("data")
@@ -129,8 +129,8 @@ def test_dbt_recipe(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
     rows = orders.to_arrow().group_by("country").aggregate([("amount", "sum")]).to_pylist()
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
         for name in ("by_country", "again"):
-            found = dict(connection.execute(f"SELECT country, amount FROM {name}").fetchall())
-            assert found == pytest.approx({row["country"]: row["amount_sum"] for row in rows})
+            returned = dict(connection.execute(f"SELECT country, amount FROM {name}").fetchall())
+            assert returned == pytest.approx({row["country"]: row["amount_sum"] for row in rows})
 
 
 _RUN_DAG = """
@@ -145,21 +145,21 @@ def test_airflow_recipe(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathl
     folder = tmp_path / "dags"
     folder.mkdir()
     (folder / "shop.py").write_text(code("Airflow"))
-    found = serve_demo.profile
+    result = serve_demo.profile
     environment = {
         **os.environ,
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW_CONN_DEMO": json.dumps(
-            {"conn_type": "generic", "host": found["endpoint"], "password": found["bearerToken"]}
+            {"conn_type": "generic", "host": result["endpoint"], "password": result["bearerToken"]}
         ),
     }
     for command in ([sys.executable, "-m", "airflow", "db", "migrate"], [sys.executable, "-c", _RUN_DAG]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=environment)
-        told = done.stdout + done.stderr
-        assert done.returncode == 0, told
-        assert found["bearerToken"] not in told
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        assert result["bearerToken"] not in output
     assert pq.read_table("orders.parquet").equals(orders.scan(filter="country = 'DE'").to_arrow())
 
 
@@ -189,8 +189,8 @@ def test_kedro_recipe(orders: ds.SharedTable, serve_demo: Any, tmp_path: pathlib
     config["orders"]["type"] = made["SharedTableDataset"]
     catalog = DataCatalog.from_config(config, {"demo_share": serve_demo.profile})
     assert serve_demo.profile["bearerToken"] not in repr(catalog["orders"])
-    found = SequentialRunner().run(pipeline([node(len, "orders", "count")]), catalog)["count"]
-    count = found.load() if hasattr(found, "load") else found
+    result = SequentialRunner().run(pipeline([node(len, "orders", "count")]), catalog)["count"]
+    count = result.load() if hasattr(result, "load") else result
     assert count == orders.scan(filter="country = 'DE'").count()
 
 
@@ -209,8 +209,8 @@ def test_pytorch_recipe(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
 
         loader = training.rows(scan)
         for _ in range(2):  # epochs
-            found = [{name: values.tolist() for name, values in batch.items()} for batch in loader]
-            ids = sorted(functools.reduce(operator.iadd, (batch["order_id"] for batch in found), []))
+            results = [{name: values.tolist() for name, values in batch.items()} for batch in loader]
+            ids = sorted(functools.reduce(operator.iadd, (batch["order_id"] for batch in results), []))
             assert ids == sorted(scan.to_arrow()["order_id"].to_pylist())
     finally:
         sys.path.remove(str(tmp_path))

@@ -213,9 +213,9 @@ def test_in_commit_timestamps_and_row_ids_are_copied(tmp_path: pathlib.Path, cop
             table.replicate(copy, version=version)
         expected = table.scan(row_lineage=True).to_arrow()
     with mock_server.running(tables={"s.d.copy": copy}) as server, ds.SharingClient(server.profile) as client:
-        found = client.table("s.d.copy").scan(row_lineage=True).to_arrow()
+        rows = client.table("s.d.copy").scan(row_lineage=True).to_arrow()
 
-    assert found.sort_by("_row_id").equals(expected.sort_by("_row_id"))
+    assert rows.sort_by("_row_id").equals(expected.sort_by("_row_id"))
     assert "delta.enableInCommitTimestamps" not in DeltaLog.open(copy).snapshot().metadata.properties
 
 
@@ -482,9 +482,9 @@ def test_copy_of_some_columns_includes_partition_columns(tmp_path: pathlib.Path,
     table.commit(table.file(pa.table({"a": [1], "b": [2], "s": [{"x": 3, "y": 4}]}), {"p": "v"}))
     with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
         client.table("s.d.t").replicate(copy, columns=["s.y", "a"])
-        found = deltalake.DeltaTable(str(copy))
-        assert [field.name for field in found.schema().fields] == ["a", "s", "p"]
-        assert found.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
+        result = deltalake.DeltaTable(str(copy))
+        assert [field.name for field in result.schema().fields] == ["a", "s", "p"]
+        assert result.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
         # The same version, with other columns of the same files.
         client.table("s.d.t").replicate(copy)
     assert deltalake.DeltaTable(str(copy)).to_pyarrow_table().to_pylist() == [

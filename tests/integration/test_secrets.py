@@ -191,10 +191,10 @@ def _all_of(error: BaseException) -> list[str]:
     texts = [repr(pickle.loads(pickle.dumps(error)))]
     pending: list[BaseException | None] = [error]
     while pending:
-        if (found := pending.pop()) is not None:
-            texts += [str(found), repr(found), repr(vars(found))]
-            texts.append("".join(traceback.format_exception(type(found), found, found.__traceback__)))
-            pending += [found.__cause__, found.__context__]
+        if (result := pending.pop()) is not None:
+            texts += [str(result), repr(result), repr(vars(result))]
+            texts.append("".join(traceback.format_exception(type(result), result, result.__traceback__)))
+            pending += [result.__cause__, result.__context__]
     return texts
 
 

@@ -31,9 +31,9 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.drop_columns([name for name in LINEAGE if name in table.column_names])
 
 
-def _check(found: pa.Table, rows: pa.Table) -> None:
-    assert found.column_names == rows.column_names
-    assert rows_of(found) == rows_of(rows)
+def _check(table: pa.Table, rows: pa.Table) -> None:
+    assert table.column_names == rows.column_names
+    assert rows_of(table) == rows_of(rows)
 
 
 @pytest.mark.parametrize("name", lake.NAMES)
@@ -56,8 +56,8 @@ def test_filters_select_the_rows_that_spark_selects(name: str) -> None:
     # Filters of partitioned tables and of one unpartitioned table are drawn at random; the others are listed one by
     # one.
     for one in sample(filters, 3, WITH_FILTERS.index(name) % 3) if "partitions" in name else filters:
-        found = lake.read(name, ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
-        assert sorted(found["id"].to_pylist()) == one["ids"], one["sql"]
+        rows = lake.read(name, ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
+        assert sorted(rows["id"].to_pylist()) == one["ids"], one["sql"]
 
 
 def test_nan_is_greater_than_every_number() -> None:
@@ -66,8 +66,8 @@ def test_nan_is_greater_than_every_number() -> None:
     rows = {row["id"]: row for row in lake.rows("not-a-number", "current").to_pylist()}
 
     for one in lake.expected("not-a-number")["filters"]:
-        found = lake.read("not-a-number", ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
-        ids = set(found["id"].to_pylist())
+        returned = lake.read("not-a-number", ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
+        ids = set(returned["id"].to_pylist())
         assert ids >= set(one["ids"]), one["sql"]
         more = [rows[number] for number in ids - set(one["ids"])]
         assert all(math.isnan(row["f"]) or math.isnan(row["d"]) for row in more), one["sql"]
@@ -97,14 +97,14 @@ def test_buckets_of_timestamps_and_decimals_skip_files(text: str) -> None:
     whole = lake.read(name).to_pylist()
     request = ScanRequest(columns=["m", "g"], filter=parse_filter(text))
 
-    found = lake.read(name, request).to_pylist()
+    rows = lake.read(name, request).to_pylist()
     skipped = plan_snapshot(lake.load(name), request, ReadOptions()).skipped
 
     assert skipped.by_partition >= 8
     decimals = {Decimal("10.12")} if "=" in text else {Decimal("-89.9"), Decimal("-90.01"), Decimal(3)}
     column = text[0]
     values = decimals if column == "g" else {datetime.datetime(1970, 1, 11, 13, tzinfo=datetime.timezone.utc)}
-    assert len(found) == sum(row[column] in values for row in whole)
+    assert len(rows) == sum(row[column] in values for row in whole)
 
 
 def test_test_tables_have_the_features_they_are_named_after() -> None:

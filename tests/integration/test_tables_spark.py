@@ -122,19 +122,19 @@ def refused_in_parquet(table: SparkTable, version: int) -> bool:
 
 
 def assert_rows(
-    found: pa.Table, fields: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[object]], what: str
+    table: pa.Table, fields: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[object]], what: str
 ) -> None:
     kinds = [field["type"] for field in fields]
 
-    assert found.schema.names == [field["name"] for field in fields], what
-    assert found.schema.types == [spark_rows.arrow_type(kind) for kind in kinds], what
-    ours, sparks = spark_rows.found_rows(found, kinds), spark_rows.expected_rows(rows, kinds)
+    assert table.schema.names == [field["name"] for field in fields], what
+    assert table.schema.types == [spark_rows.arrow_type(kind) for kind in kinds], what
+    ours, sparks = spark_rows.found_rows(table, kinds), spark_rows.expected_rows(rows, kinds)
     assert ours - sparks == sparks - ours, what  # equal only if both are empty, and short when printed
-    assert found.num_rows == len(rows), what
+    assert table.num_rows == len(rows), what
 
 
 def assert_changes(
-    found: pa.Table,
+    table: pa.Table,
     fields: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
     rows: Sequence[Sequence[object]],
@@ -142,10 +142,10 @@ def assert_changes(
 ) -> None:
     change = [{"name": "_change_type", "type": "string"}, {"name": "_commit_version", "type": "long"}]
 
-    assert found.schema.names == [*columns, "_commit_timestamp"], what
-    assert found.schema.field("_commit_timestamp").type == pa.timestamp("ms", tz="UTC"), what
-    assert found["_commit_timestamp"].null_count == 0, what
-    assert_rows(found.drop_columns(["_commit_timestamp"]), [*fields, *change], rows, what)
+    assert table.schema.names == [*columns, "_commit_timestamp"], what
+    assert table.schema.field("_commit_timestamp").type == pa.timestamp("ms", tz="UTC"), what
+    assert table["_commit_timestamp"].null_count == 0, what
+    assert_rows(table.drop_columns(["_commit_timestamp"]), [*fields, *change], rows, what)
 
 
 # --- statistics written by Delta Lake 3.2 ---

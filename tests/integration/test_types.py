@@ -83,23 +83,23 @@ def test_arrow_types_and_values_are_exact(shared: ds.SharedTable, kind: Kind, ca
         with pytest.raises(ds.RequestError, match="delta"):
             shared.scan(response_format=response_format).to_arrow()
         return
-    found = _scan(shared, case, response_format=response_format).to_arrow()
+    rows = _scan(shared, case, response_format=response_format).to_arrow()
     expected = _expected(kind, case)
 
-    assert found.schema.equals(expected.schema)
-    assert {str(found.schema.field(name).type) for name in _own_columns(kind)} == {_cell(kind, "Arrow")}
-    assert repr(found.to_pydict()) == repr(expected.to_pydict())
+    assert rows.schema.equals(expected.schema)
+    assert {str(rows.schema.field(name).type) for name in _own_columns(kind)} == {_cell(kind, "Arrow")}
+    assert repr(rows.to_pydict()) == repr(expected.to_pydict())
 
 
 def test_every_arrow_output_gives_the_same_table(shared: ds.SharedTable, case: str) -> None:
     scan = _scan(shared, case)
-    found = scan.to_arrow()
+    rows = scan.to_arrow()
     streamed = [pa.table(scan), scan.to_reader().read_all(), pa.Table.from_batches(scan.to_batches(), scan.schema)]
 
     for table in streamed:
         # The C interface of an old pyarrow loses the metadata of map values.
-        assert table.schema.equals(found.schema, check_metadata=TAKES_VIEWS)
-        assert repr(table.to_pydict()) == repr(found.to_pydict())
+        assert table.schema.equals(rows.schema, check_metadata=TAKES_VIEWS)
+        assert repr(table.to_pydict()) == repr(rows.to_pydict())
 
 
 # --- pandas ---
@@ -126,16 +126,16 @@ def test_pandas_dtypes_match_the_docs_and_values_are_exact(
     assert frame.columns.tolist() == expected.column_names
     assert isinstance(frame.index, pd.RangeIndex)
     for name in _own_columns(kind):
-        told = _pandas_cell(_cell(kind, column))
-        assert str(frame[name].dtype) == told.replace("64[us", f"64[{TIME_UNIT}"), name
+        dtype = _pandas_cell(_cell(kind, column))
+        assert str(frame[name].dtype) == dtype.replace("64[us", f"64[{TIME_UNIT}"), name
     assert str(frame["id"].dtype) == documented()["long"][column]
     if backend != "pyarrow":
         assert {str(frame[name].dtype) for name in NESTED_ROWS} == {"object"}
     for name in expected.column_names:
         # NumPy has no null: floats, strings of pandas 3 and lists of floats have NaN.
         as_nan = backend is None or name in NESTED_ROWS
-        wanted = [_plain(value, as_nan=as_nan) for value in expected[name].to_pylist()]
-        assert repr([_plain(value, as_nan=as_nan) for value in frame[name]]) == repr(wanted), name
+        values = [_plain(value, as_nan=as_nan) for value in expected[name].to_pylist()]
+        assert repr([_plain(value, as_nan=as_nan) for value in frame[name]]) == repr(values), name
 
 
 # --- Polars and DuckDB ---
@@ -153,13 +153,13 @@ def test_polars_dtypes_match_the_docs_and_values_are_exact(shared: ds.SharedTabl
     for name in expected.column_names:
         # Polars returns Python datetimes, which have no nanoseconds.
         by_arrow = name != "m" and _is_nanos(kind)
-        found = frame.to_arrow()[name].to_pylist() if by_arrow else frame[name].to_list()
-        wanted = expected[name].to_pylist()
+        rows = frame.to_arrow()[name].to_pylist() if by_arrow else frame[name].to_list()
+        values = expected[name].to_pylist()
         if name == "m":
-            found, wanted = [_pairs(value) for value in found], [_pairs(value) for value in wanted]
+            rows, values = [_pairs(value) for value in rows], [_pairs(value) for value in values]
             if _is_nanos(kind):
                 continue
-        assert repr([_plain(value) for value in found]) == repr([_plain(value) for value in wanted]), name
+        assert repr([_plain(value) for value in rows]) == repr([_plain(value) for value in values]), name
 
 
 def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable, kind: Kind, case: str) -> None:
@@ -177,8 +177,8 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
     older = {"INTEGER": "NULL"} if kind.arrow == pa.null() else {}
     # Nor does it have geometry.
     older |= {"BLOB": "GEOMETRY"} if OLD_DUCKDB and kind.delta.startswith("geometry") else {}
-    found = {types[name].replace('"', "") for name in _own_columns(kind)}
-    assert {older.get(name, name) for name in found} == {_cell(kind, "DuckDB")}
+    results = {types[name].replace('"', "") for name in _own_columns(kind)}
+    assert {older.get(name, name) for name in results} == {_cell(kind, "DuckDB")}
     own = _own_columns(kind)
     # A relation can be read twice.
     for name in (*own, own[0]):
@@ -188,8 +188,8 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
             selected = [(value,) for value in relation.project(name).to_arrow_table()[name].to_pylist()]
         else:
             selected = relation.project(f"epoch_us({name})" if micros else name).fetchall()
-        wanted = expected[name].cast(pa.int64()) if micros else expected[name]
-        assert repr([_plain(row[0]) for row in selected]) == repr([_plain(v) for v in wanted.to_pylist()]), name
+        values = expected[name].cast(pa.int64()) if micros else expected[name]
+        assert repr([_plain(row[0]) for row in selected]) == repr([_plain(v) for v in values.to_pylist()]), name
     assert relation.aggregate("count(*)").fetchall() == [(expected.num_rows,)]
 
 

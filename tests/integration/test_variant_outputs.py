@@ -97,27 +97,27 @@ def case(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("mode", VariantAs)
 def test_arrow_has_text_or_the_raw_struct(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
-    found = _scan(shared, case, mode).to_arrow()
+    rows = _scan(shared, case, mode).to_arrow()
     types = RAW_TYPES if mode is VariantAs.STRUCT else JSON_TYPES
 
-    assert {field.name: field.type for field in found.schema if field.name != "which"} == types
+    assert {field.name: field.type for field in rows.schema if field.name != "which"} == types
     form = 0 if mode is VariantAs.STRUCT else 1
-    wanted = _expected(case, [row[form] for row in VALUES])
+    expected = _expected(case, [row[form] for row in VALUES])
     for name in types:
-        values = found[name].to_pylist()
+        values = rows[name].to_pylist()
         if form and case == "ordinary":  # unit tests of variants test the text of a timestamp
-            values, wanted[name] = _without_last(values, name), _without_last(wanted[name], name)
-        assert repr(values) == repr(wanted[name]), name
+            values, expected[name] = _without_last(values, name), _without_last(expected[name], name)
+        assert repr(values) == repr(expected[name]), name
 
 
 @pytest.mark.parametrize("mode", VariantAs)
 def test_variants_can_be_written_to_parquet(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
-    found = _scan(shared, case, mode).to_arrow()
+    rows = _scan(shared, case, mode).to_arrow()
     sink = io.BytesIO()
-    pq.write_table(found, sink)
+    pq.write_table(rows, sink)
 
-    found.validate(full=True)
-    assert repr(pq.read_table(sink).to_pydict()) == repr(found.to_pydict())
+    rows.validate(full=True)
+    assert repr(pq.read_table(sink).to_pydict()) == repr(rows.to_pydict())
 
 
 @pytest.mark.parametrize("backend", [None, "numpy_nullable", "pyarrow"])
@@ -125,9 +125,9 @@ def test_pandas_has_python_objects_on_request(shared: ds.SharedTable, case: str,
     frame = _scan(shared, case, VariantAs.OBJECT).to_pandas(backend)
 
     assert {str(frame[name].dtype) for name in JSON_TYPES} == {"object"}
-    wanted = _expected(case, [row[2] for row in VALUES])
+    expected = _expected(case, [row[2] for row in VALUES])
     for name in JSON_TYPES:
-        assert repr([_plain(value) for value in frame[name]]) == repr([_plain(value) for value in wanted[name]]), name
+        assert repr([_plain(value) for value in frame[name]]) == repr([_plain(value) for value in expected[name]]), name
 
 
 @pytest.mark.parametrize("mode", [VariantAs.JSON, VariantAs.STRUCT])
@@ -135,11 +135,11 @@ def test_pandas_has_python_objects_on_request(shared: ds.SharedTable, case: str,
 def test_pandas_dtypes_of_variants_do_not_depend_on_rows(
     shared: ds.SharedTable, case: str, backend: str | None, mode: VariantAs
 ) -> None:
-    found = _scan(shared, case, mode).to_pandas(backend).dtypes.astype(str).to_dict()
+    dtypes = _scan(shared, case, mode).to_pandas(backend).dtypes.astype(str).to_dict()
 
-    assert found == _scan(shared, "ordinary", mode).to_pandas(backend).dtypes.astype(str).to_dict()
+    assert dtypes == _scan(shared, "ordinary", mode).to_pandas(backend).dtypes.astype(str).to_dict()
     if mode is VariantAs.JSON:
-        assert found["v"] == found["which"]
+        assert dtypes["v"] == dtypes["which"]
 
 
 @pytest.mark.parametrize("mode", VariantAs)
@@ -150,9 +150,9 @@ def test_polars_and_duckdb_read_the_same_as_arrow(shared: ds.SharedTable, case: 
 
     assert frame.schema == ordinary.to_polars().schema
     assert list(map(str, relation.types)) == list(map(str, ordinary.to_duckdb().types))
-    wanted = scan.to_arrow()["v"].to_pylist()
-    assert frame["v"].to_list() == wanted
-    assert [row[0] for row in relation.project("v").fetchall()] == wanted
+    expected = scan.to_arrow()["v"].to_pylist()
+    assert frame["v"].to_list() == expected
+    assert [row[0] for row in relation.project("v").fetchall()] == expected
 
 
 def test_filter_on_a_variant_column_is_refused(shared: ds.SharedTable) -> None:

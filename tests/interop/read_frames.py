@@ -1,6 +1,7 @@
 """Read shared tables with the PyPI package ``delta-sharing`` or with ours, and write the rows in a common format.
 
-Run as a program with the interpreter of the package: ``read_frames.py PACKAGE PROFILE < requests > results``.
+Run it with the Python interpreter of the environment that has the package:
+``read_frames.py PACKAGE PROFILE < requests > results``.
 Requests and results are JSON lines: ``{"table": ..., "delta": true, "changes": null or a version}`` gives
 ``{"columns": [...], "rows": [...]}`` with the rows sorted, or ``{"error": ...}``. Values that one package cannot
 distinguish count as equal: null and NaN, ``1`` and ``1.0``, a timestamp without a zone and the same one in UTC.

@@ -118,12 +118,12 @@ def assert_same_rows(name: str, directory: pathlib.Path, version: int, ours: pa.
 
 def assert_equal(ours: pa.Table, theirs: pa.Table, known_wrong: str | None) -> None:
     assert theirs.column_names == ours.column_names
-    found = Counter(corpus.arrow_rows(corpus.conform(theirs, ours.schema)))
+    counts = Counter(corpus.arrow_rows(corpus.conform(theirs, ours.schema)))
     expected = Counter(corpus.arrow_rows(ours))
     if known_wrong is not None:
-        assert found != expected, f"deltalake reads {known_wrong} now: remove it from the list"
+        assert counts != expected, f"deltalake reads {known_wrong} now: remove it from the list"
         return
-    assert found - expected == expected - found
+    assert counts - expected == expected - counts
 
 
 def queried(table: deltalake.DeltaTable) -> pa.Table:

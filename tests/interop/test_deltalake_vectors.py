@@ -81,14 +81,16 @@ def test_padded_vector_deletes_the_row_of_deltalake(tmp_path: pathlib.Path) -> N
 
 def stored(root: pathlib.Path, vector: DeletionVector) -> list[tuple[DeletionVectorDescriptor, DeletionVector]]:
     """Return a descriptor for each of ``FORMS``, and the positions that we decode; the files are below ``root``."""
-    found = [(item, decode_inline(item)) for item in (encode_inline(vector), encode_inline(vector, text_padding=True))]
+    results = [
+        (item, decode_inline(item)) for item in (encode_inline(vector), encode_inline(vector, text_padding=True))
+    ]
     other = DeletionVector.from_positions([1, 7])
     named, (_, by_name) = encode_file([other, vector], uuid.uuid4())
     (root / relative_path(by_name)).write_bytes(named)
     path = root / f"{uuid.uuid4()}.bin"
     blob, (by_url, _) = encode_file([vector, other], path.as_uri())
     path.write_bytes(blob)
-    return [*found, (by_name, decode_file(named, by_name)), (by_url, decode_file(blob, by_url))]
+    return [*results, (by_name, decode_file(named, by_name)), (by_url, decode_file(blob, by_url))]
 
 
 def deleted_by_deltalake(root: pathlib.Path, descriptors: list[DeletionVectorDescriptor]) -> list[list[int]]:
@@ -118,10 +120,10 @@ def deleted_by_deltalake(root: pathlib.Path, descriptors: list[DeletionVectorDes
         )
     (root / "_delta_log").mkdir()
     (root / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    found = pa.table(deltalake.DeltaTable(root).deletion_vectors().read_all())
+    rows = pa.table(deltalake.DeltaTable(root).deletion_vectors().read_all())
     # A vector that deletes no rows may be omitted.
     deleted: list[list[int]] = [[] for _ in descriptors]
-    for path, kept in zip(found["filepath"].to_pylist(), found["selection_vector"], strict=True):
+    for path, kept in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True):
         mask = kept.values.to_numpy(zero_copy_only=False)
         deleted[int(pathlib.PurePath(path).stem)] = np.flatnonzero(~mask).tolist()
     return deleted

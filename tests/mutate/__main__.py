@@ -112,14 +112,14 @@ def main() -> int:
     parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], metavar="ROOM", help=", ".join(ROOMS))
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose key holds this text")
     parser.add_argument("--keys", type=Path, metavar="FILE", help="mutants whose keys are lines of this file")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants of each room, drawn by chance")
+    parser.add_argument("--sample", type=int, metavar="N", help="number of mutants of each room, chosen at random")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="which sample")
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="the tests to run, instead of all")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell of each mutant")
     chosen = parser.parse_args()
     known = dict(line.split(" # ", 1) for line in LIST.read_text().splitlines()) if LIST.exists() else {}
     keys = {room: _keys(room) for room in ROOMS}
-    gone = [key for key in known if not any(key in found for found in keys.values())]
+    gone = [key for key in known if not any(key in mutants_ for mutants_ in keys.values())]
     rooms = {room: _drawn(keys[room], chosen) for room in chosen.rooms or ROOMS}
     outcomes = _outcomes(set().union(*rooms.values()), chosen)
     wrong = sum(
@@ -135,8 +135,8 @@ def _files(room: str) -> list[Path]:
     if place.is_file():
         return [place]
     # Code that is tested only in separate processes, which do not see a change.
-    found = (path for path in place.rglob("*.py") if path.name not in PROGRAMS)
-    return [place / name for name in ROOMS[room]] or sorted(found)
+    result = (path for path in place.rglob("*.py") if path.name not in PROGRAMS)
+    return [place / name for name in ROOMS[room]] or sorted(result)
 
 
 def _keys(room: str) -> list[str]:
@@ -145,8 +145,8 @@ def _keys(room: str) -> list[str]:
 
 
 def _drawn(keys: list[str], chosen: argparse.Namespace) -> list[str]:
-    wanted = None if chosen.keys is None else set(chosen.keys.read_text().splitlines())
-    keys = [key for key in keys if chosen.only in key and (wanted is None or key in wanted)]
+    listed = None if chosen.keys is None else set(chosen.keys.read_text().splitlines())
+    keys = [key for key in keys if chosen.only in key and (listed is None or key in listed)]
     if chosen.sample is None or chosen.sample >= len(keys):
         return keys
     return random.Random(chosen.seed).sample(keys, chosen.sample)
@@ -159,9 +159,9 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
         outcomes[outcome.mutant.key] = outcome
         if chosen.verbose or outcome.verdict in ("survived", "uncovered"):
             spot = f"{outcome.mutant.path.relative_to(ROOT)}:{outcome.mutant.line}"
-            told = f"{outcome.verdict:10} {spot}  {outcome.mutant.key.partition('::')[2]}"
+            line = f"{outcome.verdict:10} {spot}  {outcome.mutant.key.partition('::')[2]}"
             untried = f", {outcome.untried} not tried" if outcome.untried else ""
-            print(f"{told}  [{outcome.tests} tests{untried}, {outcome.seconds:.1f} s]", flush=True)
+            print(f"{line}  [{outcome.tests} tests{untried}, {outcome.seconds:.1f} s]", flush=True)
 
     def choose(mutant: Mutant) -> bool:
         return mutant.key in wanted
@@ -188,9 +188,9 @@ def _report(room: str, population: int, outcomes: list[Outcome], known: dict[str
         f"{len(survivors) - len(new)} more change nothing, {counts['impossible']} are no program; "
         f"{sum(one.seconds for one in outcomes):.0f} s, {time.process_time():.0f} s of the processor here."
     )
-    for title, found in (("Not in the list:", new), ("In the list, but killed:", dead)):
-        if found:
-            print(title, *found, sep="\n  ")
+    for title, expected in (("Not in the list:", new), ("In the list, but killed:", dead)):
+        if expected:
+            print(title, *expected, sep="\n  ")
     return len(new) + len(dead)
 
 

@@ -67,16 +67,16 @@ class Mutant:
 
 def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
     """Return the mutants of a module; their keys start with ``name``."""
-    found: list[Mutant] = []
+    results: list[Mutant] = []
     seen: Counter[str] = Counter()
     for function, qualname in _functions(tree, ""):
         for line, statement, before, after, apply in _changes(function):
             text = f"{name}::{qualname}: {before} => {after}"
             seen[text] += 1
-            found.append(
+            results.append(
                 Mutant(path, qualname, line, statement, text if seen[text] == 1 else f"{text} ({seen[text]})", apply)
             )
-    return found
+    return results
 
 
 def parts(source: str) -> dict[str, tuple[str, range]]:
@@ -85,20 +85,20 @@ def parts(source: str) -> dict[str, tuple[str, range]]:
     The empty name stands for the code around them, which in a test module includes helper functions.
     """
     tree, lines = ast.parse(source), source.splitlines()
-    found: dict[str, tuple[str, range]] = {}
+    results: dict[str, tuple[str, range]] = {}
     all_functions = list(_functions(tree, ""))
     has_tests = any(function.name.startswith("test_") for function, _ in all_functions)
     for function, name in all_functions:
         if has_tests and not function.name.startswith("test_"):
             continue
-        while name in found:  # a property and its setter
+        while name in results:  # a property and its setter
             name += "'"
         first = min(node.lineno for node in (function, *function.decorator_list))
         span = range(first, (function.end_lineno or first) + 1)
-        found[name] = (_digest(lines[first - 1 : span.stop - 1]), span)
-    inside = {line for _, span in found.values() for line in span}
+        results[name] = (_digest(lines[first - 1 : span.stop - 1]), span)
+    inside = {line for _, span in results.values() for line in span}
     around = [text for line, text in enumerate(lines, 1) if line not in inside and text.strip()]
-    return {"": (_digest(around), range(0)), **found}
+    return {"": (_digest(around), range(0)), **results}
 
 
 def made_by(tree: ast.Module, function: str) -> list[ast.Assign | ast.AnnAssign]:
@@ -190,9 +190,9 @@ def _children(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[ast.AST], None
         if field in once:
             continue
         places = enumerate(value) if isinstance(value, list) else [(None, value)]
-        told = field in ("args", "keywords") and _is_told(node)
+        is_told = field in ("args", "keywords") and _is_told(node)
         for index, child in places:
-            if isinstance(child, ast.AST) and not _for_people(child) and not told:
+            if isinstance(child, ast.AST) and not _for_people(child) and not is_told:
                 yield child, _setter(node, field) if index is None else _setter(value, index)
 
 

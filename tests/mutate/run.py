@@ -152,11 +152,11 @@ class Mutate:
         for path in self._files.values():
             importlib.import_module(_module_of(path))
         gc.unfreeze()
-        found = defaultdict(list)
+        result = defaultdict(list)
         self._caches = []
         for value in gc.get_objects():
             if type(value) is types.FunctionType and value.__code__.co_filename in self._files:
-                found[value.__code__.co_filename].append(value)
+                result[value.__code__.co_filename].append(value)
             elif isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
                 if value.__module__.startswith(PACKAGES):
@@ -164,7 +164,7 @@ class Mutate:
         # A child that collects garbage would copy the memory pages that it visits.
         gc.collect()
         gc.freeze()
-        return found
+        return result
 
     def _ordered(self, path: Path, tests: list[Covered]) -> list[list[Covered]]:
         """Return the tests to run: those that killed mutants of this file, those with its name, then all others.
@@ -266,8 +266,8 @@ class Mutate:
             entry = cached.get(item.nodeid)
             return entry is not None and all(
                 _digest(path, part) == digest
-                for path, found in entry["parts"].items()
-                for part, (digest, *_) in found.items()
+                for path, lines in entry["parts"].items()
+                for part, (digest, *_) in lines.items()
             )
 
         unknown = [item for item in items if not known(item)]
@@ -313,20 +313,20 @@ class Mutate:
                         if name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(place):
                             for file, lines in shared.items():
                                 reached[file].update(lines)
-                    found = {os.path.relpath(file, ROOT): sorted(lines) for file, lines in reached.items() if lines}
-                    pipe.write(json.dumps([time.process_time() - begun, self._failed, found]) + "\n")
+                    results = {os.path.relpath(file, ROOT): sorted(lines) for file, lines in reached.items() if lines}
+                    pipe.write(json.dumps([time.process_time() - begun, self._failed, results]) + "\n")
                     pipe.flush()
             return 0
 
         pid = _fork(trace)
         os.close(write)
         with os.fdopen(read) as pipe:
-            found = [json.loads(line) for line in pipe]
+            results = [json.loads(line) for line in pipe]
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if len(found) < len(items):
-            print(f"The process ended ({status}) in the test {items[len(found)].nodeid}.", flush=True)
-            found.append([0, True, {}])
-        for item, (seconds, failed, lines) in zip(items, found, strict=False):
+        if len(results) < len(items):
+            print(f"The process ended ({status}) in the test {items[len(results)].nodeid}.", flush=True)
+            results.append([0, True, {}])
+        for item, (seconds, failed, lines) in zip(items, results, strict=False):
             test = os.path.relpath(item.path, ROOT)
             function = ".".join(item.nodeid.partition("[")[0].split("::")[1:])
             own = {part: [_digest(test, part)] for part in ("", function)}
@@ -335,7 +335,7 @@ class Mutate:
                 "seconds": seconds,
                 "failed": failed,
             }
-        return len(found)
+        return len(results)
 
     def _watch(self) -> dict[str, dict[int, bool]]:
         """Let every function record the statements that it reaches; return the records of each file."""
@@ -375,11 +375,11 @@ def _digest(path: str, part: str) -> str | None:
 
 def _by_part(path: str, lines: list[int]) -> dict[str, list[Any]]:
     """Return the function with these lines: its digest, and the lines relative to its first."""
-    found: dict[str, list[Any]] = {"": [_digest(path, "")]}
+    results: dict[str, list[Any]] = {"": [_digest(path, "")]}
     for part, (digest, span) in _parts(path).items():
         if inside := [line - span.start for line in lines if line in span]:
-            found[part] = [digest, *inside]
-    return found
+            results[part] = [digest, *inside]
+    return results
 
 
 def _lines(path: str, reached: dict[str, list[Any]]) -> set[int]:
@@ -401,10 +401,10 @@ def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> Non
         codes[code.co_qualname, code.co_firstlineno].append(code)
         waiting += [value for value in code.co_consts if isinstance(value, types.CodeType)]
     for function in functions:
-        found = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
+        result = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
         # Two lambdas in one line cannot be distinguished; a changed function is not a lambda.
-        if len(found) == 1:
-            function.__code__ = found[0]
+        if len(result) == 1:
+            function.__code__ = result[0]
 
 
 def _in_a_copy(mutant: Mutant, tests: tuple[str, ...]) -> Outcome:

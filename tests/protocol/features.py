@@ -3,7 +3,7 @@
 
 Each file is the source file in which an engine declares its features: ``TableFeature.scala`` of Delta Lake for
 Spark, ``TableFeatures.java`` of Delta Kernel, ``table_features/mod.rs`` of delta-kernel-rs. The program prints each
-feature that ``delta_sharing_client/delta/features.py`` lacks or has with another kind, and exits with 1 if there is
+feature that ``delta_sharing_client/delta/features.py`` lacks or has as another kind, and exits with 1 if there is
 one. It compares the engines' names, including preview names and aliases.
 """
 
@@ -34,9 +34,9 @@ _RUST = re.compile(r'(?:serialize|to_string|rename|alias)\s*=\s*"([\w-]+)"|^\s*(
 
 def declared(text: str, language: str) -> list[Declared]:
     """Return the features that ``text`` declares; ``language`` is ``scala``, ``java`` or ``rs``."""
-    found = {"scala": _scala, "java": _java, "rs": _rust}[language](text)
+    result = {"scala": _scala, "java": _java, "rs": _rust}[language](text)
     # Spark also declares features for its own tests.
-    return [(name, kind) for name, kind in dict(found).items() if not name.lower().startswith("test")]
+    return [(name, kind) for name, kind in dict(result).items() if not name.lower().startswith("test")]
 
 
 def _scala(text: str) -> Iterator[Declared]:
@@ -75,14 +75,14 @@ def _kind(base: str, bases: dict[str, str]) -> FeatureKind | None:
 
 def missing(features: list[Declared]) -> list[str]:
     """Return a sentence for each feature that we lack or have with another kind."""
-    told = []
+    differences = []
     for name, kind in features:
         ours = find_feature(name)
         if ours is None:
-            told.append(f"{name}: not in our list" + ("" if kind is None else f" ({kind.value})"))
+            differences.append(f"{name}: not in our list" + ("" if kind is None else f" ({kind.value})"))
         elif kind is not None and ours.kind is not kind:
-            told.append(f"{name}: {kind.value}, in our list {ours.kind.value}")
-    return told
+            differences.append(f"{name}: {kind.value}, in our list {ours.kind.value}")
+    return differences
 
 
 def main() -> int:
@@ -94,9 +94,12 @@ def main() -> int:
         features = declared(path.read_text(encoding="utf-8"), path.suffix[1:])
         if not features:
             parser.error(f"{path} declares no features.")
-        told = missing(features)
-        wrong += len(told)
-        lines = [f"{path.name}: {len(features)} features, {len(told)} to look at", *(f"  {line}" for line in told)]
+        differences = missing(features)
+        wrong += len(differences)
+        lines = [
+            f"{path.name}: {len(features)} features, {len(differences)} to check",
+            *(f"  {line}" for line in differences),
+        ]
         sys.stdout.write("\n".join(lines) + "\n")
     return int(wrong > 0)
 

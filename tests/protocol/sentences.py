@@ -92,7 +92,7 @@ def normal(text: str) -> str:
 
 def sentences(text: str) -> list[Sentence]:
     """Return the sentences of a Markdown text, numbered within their sections; code is omitted."""
-    found: list[Sentence] = []
+    results: list[Sentence] = []
     section, number = "", 0
     for heading, paragraph in _paragraphs(text):
         if heading != section:
@@ -100,8 +100,8 @@ def sentences(text: str) -> list[Sentence]:
         for part in _END.split(paragraph):
             if words := normal(part):
                 number += 1
-                found.append(Sentence(section, number, words))
-    return found
+                results.append(Sentence(section, number, words))
+    return results
 
 
 def _paragraphs(text: str) -> Iterator[tuple[str, str]]:
@@ -129,17 +129,17 @@ def all_sentences(texts: Mapping[str, str]) -> list[Sentence]:
     """Return the sentences of texts by name; if there are several texts, the name precedes the section."""
     if len(texts) == 1:
         return sentences(*texts.values())
-    found = ((Path(name).stem, sentence) for name, text in texts.items() for sentence in sentences(text))
-    return [dataclasses.replace(one, section=f"{stem}: {one.section or '(none)'}") for stem, one in found]
+    result = ((Path(name).stem, sentence) for name, text in texts.items() for sentence in sentences(text))
+    return [dataclasses.replace(one, section=f"{stem}: {one.section or '(none)'}") for stem, one in result]
 
 
 def binding(texts: Mapping[str, str], protocol: Protocol = DELTA_SHARING) -> dict[str, Sentence]:
     """Return the binding sentences by hash; a repeated sentence has its first position."""
-    found: dict[str, Sentence] = {}
+    results: dict[str, Sentence] = {}
     for sentence in all_sentences(texts):
         if protocol.binding.search(sentence.words):
-            found.setdefault(sentence.hash, sentence)
-    return found
+            results.setdefault(sentence.hash, sentence)
+    return results
 
 
 def section_digests(texts: Mapping[str, str]) -> dict[str, tuple[int, str]]:
@@ -206,10 +206,10 @@ def main() -> None:
     if protocol is None:
         parser.error(f"give all of {' or of '.join(', '.join(one.texts) for one in PROTOCOLS)}")
     table = protocol.table.read_text("utf-8") if protocol.table.exists() else ""
-    known, found = rows(table), binding(texts, protocol)
+    known, result = rows(table), binding(texts, protocol)
     differences = [
-        *(f"new: {one.section} {one.number} {key}: {one.words}" for key, one in found.items() if key not in known),
-        *(f"gone: {key}: {rest}" for key, rest in known.items() if key not in found),
+        *(f"new: {one.section} {one.number} {key}: {one.words}" for key, one in result.items() if key not in known),
+        *(f"gone: {key}: {rest}" for key, rest in known.items() if key not in result),
         *(
             f"changed: section {name!r}"
             for name, (count, mark) in section_digests(texts).items()

@@ -173,24 +173,24 @@ def test_description_rejects_wrong_responses() -> None:
 
 
 def test_published_openapi_description_is_covered() -> None:
-    found = set()
+    results = set()
     for api, parameters in PUBLISHED_APIS.items():
         method, path = api.split()
         operation = DESCRIPTION["paths"].get(path, {}).get(method.lower())
         if operation is None:
-            found.add(api)
+            results.add(api)
             continue
         known = {_resolved(parameter)["name"] for parameter in operation.get("parameters", ())}
-        found |= {f"{name} of {api}" for name in parameters.split() if name not in known}
+        results |= {f"{name} of {api}" for name in parameters.split() if name not in known}
     for schema, fields in PUBLISHED_FIELDS.items():
         ours = DESCRIPTION["components"]["schemas"][schema]
         for field in fields.split():
             if field.rstrip("!") not in ours["properties"]:
-                found.add(f"{field} of {schema}")
+                results.add(f"{field} of {schema}")
             elif field.endswith("!") and field.rstrip("!") not in ours.get("required", ()):
-                found.add(field)
+                results.add(field)
 
-    assert found == set(UNLIKE_PUBLISHED)
+    assert results == set(UNLIKE_PUBLISHED)
     assert "/shares/{share}/schemas/{schema}/tables/{table}/version" in DESCRIPTION["paths"]
 
 
@@ -260,10 +260,10 @@ def _check(operation: dict[str, Any], status: int, headers: dict[str, str], cont
 
 def _resolved(part: dict[str, Any]) -> dict[str, Any]:
     while "$ref" in part:
-        found: Any = DESCRIPTION
+        result: Any = DESCRIPTION
         for step in part["$ref"].removeprefix(_HERE).split("/"):
-            found = found[step]
-        part = found
+            result = result[step]
+        part = result
     return part
 
 

@@ -49,8 +49,8 @@ def test_every_sentence_names_existing_tests(line: str) -> None:
 def test_no_sentence_occurs_twice() -> None:
     for protocol in PROTOCOLS:
         lines = [line for line in protocol.table.read_text().splitlines() if sentences.ROW.match(line)]
-        found = [line.split("|")[3] for line in lines]
-        assert len(set(found)) == len(found) > 25
+        results = [line.split("|")[3] for line in lines]
+        assert len(set(results)) == len(results) > 25
     assert len(LINES) > 140
 
 
@@ -86,8 +86,8 @@ it must not count
 
 
 def test_sentences_are_identified_by_their_words() -> None:
-    found = list(sentences.binding({"A.md": TEXT_OF_ONE}).values())
-    assert [(item.section, item.words) for item in found] == [
+    result = list(sentences.binding({"A.md": TEXT_OF_ONE}).values())
+    assert [(item.section, item.words) for item in result] == [
         ("First", "a server must answer"),
         ("First", "it may be slow clients should wait and never poll"),
         ("First", "must be there"),
@@ -102,10 +102,10 @@ def test_sentences_are_identified_by_their_words() -> None:
     assert digests["First"][0] == 6
     changed = sentences.section_digests({"A.md": TEXT_OF_ONE.replace("field", "name")})
     assert [name for name in digests if digests[name] != changed[name]] == ["First"]
-    table = sentences.written({"A.md": TEXT_OF_ONE}, {found[0].hash: "server | answers | `x`"}, "now")
+    table = sentences.written({"A.md": TEXT_OF_ONE}, {result[0].hash: "server | answers | `x`"}, "now")
     assert sentences.rows(table) == {
-        found[0].hash: "server | answers | `x`",
-        **{item.hash: "|  |" for item in found[1:]},
+        result[0].hash: "server | answers | `x`",
+        **{item.hash: "|  |" for item in result[1:]},
     }
     two = sentences.binding({"A.md": TEXT_OF_ONE, "B.md": "# First\n\nIt must be new. It must be new again."})
     assert [(item.section, item.number) for item in two.values()][-2:] == [("B: First", 1), ("B: First", 2)]

@@ -43,14 +43,14 @@ def shared(table: HandMadeTable) -> Iterator[ds.SharedTable]:
 
 
 def rows(table: HandMadeTable, wire: str = "delta", **scan: Any) -> list[dict[str, Any]]:
-    with shared(table) as found:
-        result: list[dict[str, Any]] = found.scan(response_format=wire, **scan).to_arrow().to_pylist()
+    with shared(table) as shared_table:
+        result: list[dict[str, Any]] = shared_table.scan(response_format=wire, **scan).to_arrow().to_pylist()
         return result
 
 
 def refusal(table: HandMadeTable, wire: str = "delta", **scan: Any) -> str:
-    with shared(table) as found, pytest.raises(ds.DeltaSharingError) as error:
-        found.scan(response_format=wire, **scan).to_arrow()
+    with shared(table) as shared_table, pytest.raises(ds.DeltaSharingError) as error:
+        shared_table.scan(response_format=wire, **scan).to_arrow()
     return str(error.value)
 
 
@@ -128,8 +128,8 @@ def test_commit_with_contradicting_actions_is_refused(
     # The order within a commit has no meaning, so it cannot decide between the two.
     table.commit(*({name: known[name]} for name in names))
     assert message in refusal(table)
-    with shared(table) as found, pytest.raises(ds.DeltaSharingError, match=message):
-        found.changes(starting_version=version + 1).to_arrow()
+    with shared(table) as shared_table, pytest.raises(ds.DeltaSharingError, match=message):
+        shared_table.changes(starting_version=version + 1).to_arrow()
 
 
 @pytest.mark.parametrize("spelling", ["./x.parquet", "x.parquet", "d/../x.parquet", "%78.parquet"])
@@ -155,11 +155,11 @@ def test_deletion_vector_outside_the_protocol_is_applied(table: HandMadeTable) -
     version = table.commit(table.file(pa.table({"a": [1, 2, 3]}), removed=[1]))
     assert rows(table) == [{"a": 1}, {"a": 3}]
     assert "deletionVectors" in refusal(table, "parquet")
-    with shared(table) as found:
-        read = found.changes(starting_version=version, columns=["a"], response_format="delta").to_arrow()
+    with shared(table) as shared_table:
+        read = shared_table.changes(starting_version=version, columns=["a"], response_format="delta").to_arrow()
         assert read.to_pydict() == {"a": [1, 3]}
         with pytest.raises(ds.DeltaSharingError, match="deletionVectors"):
-            found.changes(starting_version=version, response_format="parquet").to_arrow()
+            shared_table.changes(starting_version=version, response_format="parquet").to_arrow()
 
 
 TRACKING = {
@@ -314,11 +314,11 @@ def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = 
 def test_dates_in_the_hybrid_calendar_are_rebased(table: HandMadeTable, keys: dict[bytes, bytes], int96: bool) -> None:
     table.create(schema(field("d", "date"), field("at", "timestamp")))
     table.commit(spark_file(table, keys, int96=int96))
-    found = rows(table)
-    assert [row["d"] for row in found] == [*map(datetime.date.fromisoformat, HYBRID_DAYS), None]
+    result = rows(table)
+    assert [row["d"] for row in result] == [*map(datetime.date.fromisoformat, HYBRID_DAYS), None]
     micros = 0 if int96 else 1
     moments = [datetime.datetime.fromisoformat(f"{day} 00:00:00.00000{micros}+00:00") for day in HYBRID_DAYS]
-    assert [row["at"] for row in found] == [*moments, None]
+    assert [row["at"] for row in result] == [*moments, None]
     assert [row["d"].isoformat() for row in rows(table, filter="d = DATE '0001-01-01'")] == ["0001-01-01"]
     assert len(rows(table, filter="at < TIMESTAMP '1582-10-05 00:00:00'")) == 6
 
@@ -518,12 +518,12 @@ def test_column_of_an_unknown_type_does_not_block_a_table(table: HandMadeTable, 
     content = pa.table({"a": [1, 2], "odd": [b"", b"x"], "s": [{"x": 1, "odd": b"z"}, None]})
     table.commit(table.file(content))
     expected = [{"a": 1, "s": {"x": 1}}, {"a": 2, "s": None}]
-    told = {"odd": kind, "s.odd": kind}
-    with shared(table) as found:
+    omitted = {"odd": kind, "s.odd": kind}
+    with shared(table) as shared_table:
         for wire in FORMATS if not features else ("delta",):
-            scan = found.scan(response_format=wire)
+            scan = shared_table.scan(response_format=wire)
             assert scan.to_arrow().to_pylist() == expected
-            assert json.loads(scan.schema.metadata[b"delta_sharing.left_out"]) == told
+            assert json.loads(scan.schema.metadata[b"delta_sharing.left_out"]) == omitted
             without = (
                 f"The read of 's.d.t' is without columns of the table, of types that are not supported: 'odd' ({kind})"
             )
@@ -531,8 +531,8 @@ def test_column_of_an_unknown_type_does_not_block_a_table(table: HandMadeTable, 
             assert without in str(scan.report)
             with pytest.warns(ds.IncompleteReadWarning, match=re.escape(without)):
                 scan.to_arrow()
-            assert found.scan(["a"], "a > 1", response_format=wire).to_arrow().to_pylist() == [{"a": 2}]
-            assert found.scan(["a"], response_format=wire).schema.metadata is None
+            assert shared_table.scan(["a"], "a > 1", response_format=wire).to_arrow().to_pylist() == [{"a": 2}]
+            assert shared_table.scan(["a"], response_format=wire).schema.metadata is None
             for needs in (
                 {"columns": ["odd"]},
                 {"columns": ["a", "S.ODD"]},
@@ -541,9 +541,9 @@ def test_column_of_an_unknown_type_does_not_block_a_table(table: HandMadeTable, 
                 {"filter": "a > 0 AND s.odd IS NOT NULL"},
             ):
                 with pytest.raises(ds.UnsupportedFeatureError, match=f"odd' has the type '{re.escape(kind)}'"):
-                    found.scan(**needs, response_format=wire).to_arrow()
-        assert json.loads(found.schema.metadata[b"delta_sharing.left_out"]) == told
-        _, columns = describe_table(found, None, None)
+                    shared_table.scan(**needs, response_format=wire).to_arrow()
+        assert json.loads(shared_table.schema.metadata[b"delta_sharing.left_out"]) == omitted
+        _, columns = describe_table(shared_table, None, None)
         assert [item["column"] for item in columns] == ["a", "s", "odd", "s.odd"]
         assert columns[2]["type"] == f"{kind} (not supported, left out)"
 
@@ -562,8 +562,8 @@ def partly_unknown(table: HandMadeTable) -> HandMadeTable:
 
 
 def test_every_read_warns_of_omitted_columns(partly_unknown: HandMadeTable) -> None:
-    with shared(partly_unknown) as found:
-        scan = found.scan()
+    with shared(partly_unknown) as shared_table:
+        scan = shared_table.scan()
         for read in (
             scan.to_arrow,
             scan.to_pandas,
@@ -572,7 +572,7 @@ def test_every_read_warns_of_omitted_columns(partly_unknown: HandMadeTable) -> N
             lambda: scan.schema,
             lambda: scan.to_dataset().to_table(),
             lambda: scan.to_polars(lazy=True).collect(),
-            lambda: found.head(),
+            lambda: shared_table.head(),
             lambda: scan.partitions(2),
         ):
             with pytest.warns(ds.IncompleteReadWarning, match=r"'odd' \(quaternion\), 's.odd' \(quaternion\)"):
@@ -580,13 +580,13 @@ def test_every_read_warns_of_omitted_columns(partly_unknown: HandMadeTable) -> N
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for columns in (KNOWN_ALONE, ["a"], []):
-                assert found.scan(columns).to_arrow().num_rows == 1
+                assert shared_table.scan(columns).to_arrow().num_rows == 1
             # Python shows a warning with the same text only once for each table.
             warnings.simplefilter("default")
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 for _ in range(3):
                     scan.to_arrow()
-            assert len({str(item.message) for item in told}) == 1
+            assert len({str(item.message) for item in caught}) == 1
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "ipc", "jsonl"])
@@ -594,25 +594,25 @@ def test_every_read_warns_of_omitted_columns(partly_unknown: HandMadeTable) -> N
 def test_no_file_is_written_with_omitted_columns(
     partly_unknown: HandMadeTable, tmp_path: pathlib.Path, ending: str
 ) -> None:
-    with shared(partly_unknown) as found:
+    with shared(partly_unknown) as shared_table:
         target = tmp_path / f"rows.{ending}"
         with pytest.raises(ds.UnsupportedFeatureError, match=r"rows.* is without .* 'odd' \(quaternion\), 's.odd'"):
-            getattr(found.scan(), f"to_{ending}")(target)
+            getattr(shared_table.scan(), f"to_{ending}")(target)
         assert list(tmp_path.glob("rows*")) == []
-        assert getattr(found.scan(["a"]), f"to_{ending}")(target) == 1
+        assert getattr(shared_table.scan(["a"]), f"to_{ending}")(target) == 1
 
 
 def test_no_copy_is_made_with_omitted_columns(partly_unknown: HandMadeTable, tmp_path: pathlib.Path) -> None:
     copy = tmp_path / "copy"
-    with shared(partly_unknown) as found:
+    with shared(partly_unknown) as shared_table:
         with pytest.raises(ds.UnsupportedFeatureError, match=r"copy' is without .* 'odd' \(quaternion\), 's.odd'"):
-            found.replicate(copy)
+            shared_table.replicate(copy)
         assert [path.name for path in copy.iterdir()] == [".replica.lock"]
         with pytest.raises(ds.UnsupportedFeatureError, match=r"'s.odd' has the type 'quaternion'"):
-            found.replicate(copy, columns=["a", "s.odd"])
+            shared_table.replicate(copy, columns=["a", "s.odd"])
         # The second update has nothing to change or fetch.
         for fetched in (1, 0):
-            assert found.replicate(copy, columns=["A", "s"]).downloaded_files == fetched
-        assert found.replicate(copy, columns=["s.x"]).local_version == 1
+            assert shared_table.replicate(copy, columns=["A", "s"]).downloaded_files == fetched
+        assert shared_table.replicate(copy, columns=["s.x"]).local_version == 1
     rows = [deltalake.DeltaTable(copy, version).to_pyarrow_table().to_pylist() for version in (0, 1)]
     assert rows == [[{"a": 1, "s": {"x": 1}}], [{"s": {"x": 1}}]]

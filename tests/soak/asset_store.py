@@ -57,8 +57,8 @@ class Handler(BaseHTTPRequestHandler):
             self._list(asked)
         elif path == LARGE:
             self._bytes(self._size)
-        elif (found := re.fullmatch(r"many/\d{5}/(\d{8})\.bin", path)) and int(found[1]) < self._files:
-            self._bytes(8, int(found[1]))
+        elif (match := re.fullmatch(r"many/\d{5}/(\d{8})\.bin", path)) and int(match[1]) < self._files:
+            self._bytes(8, int(match[1]))
         else:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
@@ -85,12 +85,12 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200, f"<ListBucketResult>{head}{entries}</ListBucketResult>".encode())
 
     def _bytes(self, size: int, number: int | None = None) -> None:
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         start, stop = 0, size
-        if wanted is not None:
-            start, stop = int(wanted[1]), min(size, int(wanted[2]) + 1 if wanted[2] else size)
-        self.send_response(200 if wanted is None else 206)
-        if wanted is not None:
+        if match is not None:
+            start, stop = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+        self.send_response(200 if match is None else 206)
+        if match is not None:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
         self._head(stop - start)
         if self.command == "HEAD":

@@ -55,7 +55,7 @@ _TABLES = {"few": (5, 60_000), "many": (60, 2_000), "few-broken": (5, 60_000), "
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A read to be ended: the source of randomness for the moment, and the read."""
+    """A read that is ended early, and the random generator that chooses the moment."""
 
     chance: random.Random
     scan: ds.Scan
@@ -108,16 +108,16 @@ def run(arguments: argparse.Namespace) -> int:
             # Each case has its own seed, so that it can be repeated alone.
             chance = random.Random(f"{arguments.seed} {number}")
             kind, end = _choose(chance)
-            told = f"case {number} ({kind})"
+            label = f"case {number} ({kind})"
             took, failure = _one(
                 end,
                 Case(chance, _scan(chance, clients, kind, folder / "cache"), profiles, arguments.within, starved),
                 folder,
-                told,
+                label,
             )
             counts[kind] += 1
             if arguments.verbose:
-                sys.stdout.write(f"{told}: {time.monotonic() - began:.2f} s, over after {took:.3f} s {failure}\n")
+                sys.stdout.write(f"{label}: {time.monotonic() - began:.2f} s, over after {took:.3f} s {failure}\n")
                 sys.stdout.flush()
             slowest[kind] = max(slowest[kind], took)
             if failure:
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _one(end: End, case: Case, folder: Path, told: str) -> tuple[float, str]:
+def _one(end: End, case: Case, folder: Path, label: str) -> tuple[float, str]:
     """Run one case; return the seconds until everything was released, and the failure if any."""
     gc.collect()
     before = Resources.now(folder)
@@ -150,12 +150,12 @@ def _one(end: End, case: Case, folder: Path, told: str) -> tuple[float, str]:
     try:
         ended = end(case)
     except (AssertionError, DeltaSharingError, OSError, subprocess.SubprocessError) as error:
-        return 0.0, f"{told}: {type(error).__name__}: {error}"
+        return 0.0, f"{label}: {type(error).__name__}: {error}"
     finally:
         faulthandler.cancel_dump_traceback_later()
     left = wait_until_back(before, folder, ended, case.seconds, case.starved)
     took = time.monotonic() - ended - case.starved.since(ended)
-    return took, f"{told}: left in the end: {left}" if left else ""
+    return took, f"{label}: not released: {left}" if left else ""
 
 
 def _choose(chance: random.Random) -> tuple[str, End]:
@@ -307,15 +307,15 @@ def _collected(case: Case) -> float:
     cycle: list[object] = [batches]
     cycle.append(cycle)
     time.sleep(case.moment())
-    found: list[float] = []
+    results: list[float] = []
     # The collection traverses all objects of this process, which is not the read's time.
-    told = weakref.ref(batches, lambda _: found.append(time.monotonic()))
+    collected = weakref.ref(batches, lambda _: results.append(time.monotonic()))
     del batches, cycle
     collector = threading.Thread(target=gc.collect)
     collector.start()
     collector.join()
-    assert told() is None
-    return found[0]
+    assert collected() is None
+    return results[0]
 
 
 def _reader_dropped(case: Case) -> float:
@@ -403,10 +403,10 @@ def _interpreter_exit(case: Case) -> float:
         command = [sys.executable, "-c", _EXITING, *arguments, end]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
             with Starved(reader.pid) as starved:
-                printed, said = reader.communicate(timeout=_HANGS_SECONDS)
+                printed, errors = reader.communicate(timeout=_HANGS_SECONDS)
             over = time.monotonic()
-        if reader.returncode or said:
-            raise AssertionError(f"the interpreter ended with {reader.returncode}: {said}")
+        if reader.returncode or errors:
+            raise AssertionError(f"the interpreter ended with {reader.returncode}: {errors}")
         seconds[end] = over - float(printed) - starved.since(float(printed))
     took = max(0.0, seconds["open"] - seconds["closed"])
     if took > case.seconds:
@@ -463,9 +463,9 @@ def _pipe(profile: Path, table: str, seconds: float) -> tuple[float, str]:
             return 30.0, "the reader hangs"
         took = time.monotonic() - ended - starved.since(ended)
         assert reader.stderr is not None
-        said = reader.stderr.read()
-    if (code, head.stdout, said) != (141, b'"id","text"\n', b""):
-        return took, f"exit code {code}, printed {head.stdout!r}, said {said!r}"
+        errors = reader.stderr.read()
+    if (code, head.stdout, errors) != (141, b'"id","text"\n', b""):
+        return took, f"exit code {code}, printed {head.stdout!r}, said {errors!r}"
     return took, "" if took < seconds else f"the reader took {took:.3f} s to end"
 
 
@@ -498,7 +498,7 @@ def _write_tables(folder: Path, chance: random.Random) -> Path:
 
 
 def _warm_up(clients: dict[str, ds.SharingClient]) -> None:
-    """Start what stays: Arrow's threads, imports, REST connections, and the Ctrl-C handling for engines."""
+    """Create what remains after a read: Arrow's threads, imports, REST connections, Ctrl-C handling for engines."""
     end_on_interrupt()
     for client in clients.values():
         client.list_shares()

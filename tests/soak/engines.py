@@ -106,10 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
                 failures.append(f"{kind}: {failure[1]}")
         for number in range(arguments.interrupts):
             kind, server = list(READS)[number % len(READS)], ("slow", "stuck")[number // len(READS) % 2]
-            took, told = interrupted(READS[kind], servers[server].profile_path, _NAME, chance.random() * 2)
+            took, message = interrupted(READS[kind], servers[server].profile_path, _NAME, chance.random() * 2)
             slowest[f"Ctrl-C, {server}"] = max(slowest[f"Ctrl-C, {server}"], took)
-            if told or took > arguments.within:
-                failures.append(f"{kind} ({server}): over {took:.2f} s after Ctrl-C. {told}")
+            if message or took > arguments.within:
+                failures.append(f"{kind} ({server}): over {took:.2f} s after Ctrl-C. {message}")
     for failure in failures:
         sys.stdout.write(f"FAILED {failure}\n")
     for kind, seconds in slowest.items():
@@ -146,8 +146,8 @@ def ended(statement: str, profile: Path, name: str) -> tuple[float, str]:
         process.communicate()
         return _HANGS_SECONDS, "it did not end."
     # DuckDB's binding reports leaked objects at every exit.
-    told = [line for line in errors.splitlines() if "Fatal" in line or "Traceback" in line or "terminate" in line]
-    return time.monotonic() - began, "" if process.returncode == 0 and not told else f"{process.returncode}: {errors}"
+    lines = [line for line in errors.splitlines() if "Fatal" in line or "Traceback" in line or "terminate" in line]
+    return time.monotonic() - began, "" if process.returncode == 0 and not lines else f"{process.returncode}: {errors}"
 
 
 def interrupted(statement: str, profile: Path, name: str, after: float) -> tuple[float, str]:

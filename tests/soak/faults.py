@@ -60,11 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
             counts["reads"] += 1
             counts["faults"] += faults
             counts[f"{kind}s"] += 1
-            told = outcome if outcome in ("right", "wrong") else "refused"
-            counts["clean" if told == "right" and not faults else "recovered" if told == "right" else told] += 1
-            if told == "refused":
+            verdict = outcome if outcome in ("right", "wrong") else "refused"
+            right = "recovered" if faults else "clean"
+            counts[right if verdict == "right" else verdict] += 1
+            if verdict == "refused":
                 refusals[outcome] += 1
-            if told == "wrong" or seconds > _HANGS_SECONDS:
+            if verdict == "wrong" or seconds > _HANGS_SECONDS:
                 print(f"seed {arguments.seed}, read {number}: {kind} {outcome} after {seconds:.1f} s, {faults} faults")
             counts["slow"] += seconds > _HANGS_SECONDS
             counts["longest"] = max(counts["longest"], round(seconds))
@@ -137,8 +138,8 @@ class _World:
                 warnings.simplefilter("ignore")
                 table = client.table(f"s.s.{name}")
                 place = self.folder / f"place-{number % 40}"
-                found = sorted(read(table, response_format, place), key=repr)
-            outcome = "right" if found == self.expected[kind, name] else "wrong"
+                result = sorted(read(table, response_format, place), key=repr)
+            outcome = "right" if result == self.expected[kind, name] else "wrong"
         except ds.DeltaSharingError as error:
             outcome = type(error).__name__
         return kind, outcome, self.proxy.faults + len(of_server), time.monotonic() - began

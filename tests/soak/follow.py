@@ -134,10 +134,10 @@ class _Table:
 
     def expected(self, snapshot: int) -> Counter[Row]:
         """Return the expected rows of a follower whose snapshot was ``snapshot``."""
-        found = Counter((snapshot, one, "insert") for one in self.rows[snapshot])
+        counts = Counter((snapshot, one, "insert") for one in self.rows[snapshot])
         for changed in self.changes[snapshot + 1 :]:
-            found.update(changed)
-        return found
+            counts.update(changed)
+        return counts
 
     def _grow(self) -> None:
         while not self.over.wait(0.1) and len(self.changes) < self._most:
@@ -207,10 +207,10 @@ def follow(folder: Path, profile: str, last: bool) -> None:
             rows = changes.to_arrow()
             names = ("_commit_version", "id", "_change_type")
             content = [list(row) for row in zip(*(rows[name].to_pylist() for name in names), strict=True)]
-            told = [changes.id, changes.start_version, changes.end_version, changes.is_snapshot, sorted(content)]
-            print(json.dumps({"handed": told, "repeat": changes.is_repeat}), file=journal, flush=True)
+            step = [changes.id, changes.start_version, changes.end_version, changes.is_snapshot, sorted(content)]
+            print(json.dumps({"handed": step, "repeat": changes.is_repeat}), file=journal, flush=True)
             target = folder / "out" / f"{changes.number}.json"
-            target.with_suffix(".part").write_text(json.dumps(told), encoding="utf-8")
+            target.with_suffix(".part").write_text(json.dumps(step), encoding="utf-8")
             os.replace(target.with_suffix(".part"), target)
             time.sleep(random.random() * 0.1)
             changes.commit()
@@ -223,10 +223,10 @@ def follow(folder: Path, profile: str, last: bool) -> None:
 def _wrong(folder: Path, table: _Table, counts: Counter[str]) -> list[str]:
     wrong = [what for what in counts if what.startswith("ended")]
     steps = sorted((int(path.stem), json.loads(path.read_text())) for path in (folder / "out").glob("*.json"))
-    found: Counter[Row] = Counter((row[0], row[1], row[2]) for _, step in steps for row in step[4])
-    counts["steps"], counts["rows"] = len(steps), sum(found.values())
+    result: Counter[Row] = Counter((row[0], row[1], row[2]) for _, step in steps for row in step[4])
+    counts["steps"], counts["rows"] = len(steps), sum(result.values())
     expected = table.expected(steps[0][1][1])
-    for what, rows in (("lost", expected - found), ("doubled or strange", found - expected)):
+    for what, rows in (("lost", expected - result), ("doubled or strange", result - expected)):
         if rows:
             wrong.append(f"{sum(rows.values())} rows {what}, such as {next(iter(rows))}")
     handed: dict[str, list[object]] = {}
@@ -241,7 +241,7 @@ def _wrong(folder: Path, table: _Table, counts: Counter[str]) -> list[str]:
         if name in committed:
             wrong.append(f"step {name} came again after it was committed")
         if name in handed and not event["repeat"]:
-            wrong.append(f"step {name} came again, and was not said to")
+            wrong.append(f"step {name} came again, but was not marked as a repeat")
         if handed.setdefault(name, event["handed"]) != event["handed"]:
             wrong.append(f"step {name} came again with other versions or rows")
     last = 0

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    files, rows, said = arguments.files, 0, 0
+    files, rows, reported = arguments.files, 0, 0
     with serving() as profile, ds.SharingClient(str(profile)) as client:
         client.table("s.s.files-1000").scan(columns=["number"]).to_arrow()
         table = client.table(f"s.s.files-{files}")
@@ -52,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
                 if rows == 0:
                     sys.stdout.write(f"the first rows after {time.monotonic() - began:.2f} s\n")
                 rows += count
-                if rows // ROWS // _MEGABYTE > said:
-                    said = rows // ROWS // _MEGABYTE
-                    _tell(said * _MEGABYTE, idle, began)
+                if rows // ROWS // _MEGABYTE > reported:
+                    reported = rows // ROWS // _MEGABYTE
+                    _tell(reported * _MEGABYTE, idle, began)
                 if time.monotonic() - began > arguments.seconds:
                     files = rows // ROWS
                     break

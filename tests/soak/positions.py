@@ -72,11 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     with world() as front, ThreadPoolExecutor(arguments.threads) as pool:
         for way, name in itertools.product(WAYS, QUESTIONS):
-            found = list(pool.map(lambda case: case(), front.cases(way, name, one_in=arguments.one_in)))
-            wrong = [each for each in found if each is not None]
-            counts["cases"] += len(found)
+            failures = list(pool.map(lambda case: case(), front.cases(way, name, one_in=arguments.one_in)))
+            wrong = [each for each in failures if each is not None]
+            counts["cases"] += len(failures)
             counts["wrong"] += len(wrong)
-            print(f"{way}, {name}: {len(found)} cases, {len(wrong)} wrong", *wrong[:5], sep="\n  ", flush=True)
+            print(f"{way}, {name}: {len(failures)} cases, {len(wrong)} wrong", *wrong[:5], sep="\n  ", flush=True)
     print(f"{counts['cases']} cases, {counts['wrong']} wrong, {time.monotonic() - began:.0f} s")
     return int(counts["wrong"] > 0)
 
@@ -155,12 +155,12 @@ class Front:
                     yield functools.partial(self._check, way, frame, ask, fault, expected)
 
     def _check(self, way: str, frame: str, ask: Ask, fault: Fault, expected: object) -> str | None:
-        found = self._ask(way, frame, ask, fault)
+        outcome = self._ask(way, frame, ask, fault)
         met = fault.struck or fault.position >= fault.length > 0
-        if met and (found == expected or (fault.always and isinstance(found, ds.DeltaSharingError))):
+        if met and (outcome == expected or (fault.always and isinstance(outcome, ds.DeltaSharingError))):
             # Trailing bytes of a response that are not needed may be missing each time.
             return None
-        return f"{way}, {frame}: {fault}: {found!r:.300}"
+        return f"{way}, {frame}: {fault}: {outcome!r:.300}"
 
     def _ask(self, way: str, frame: str, ask: Ask, fault: Fault) -> object:
         mark = f"fault-{next(self._numbers)}"

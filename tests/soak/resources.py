@@ -47,7 +47,7 @@ class Resources:
 
     def more_than(self, before: Resources) -> str:
         """Describe the resources that were not held ``before``; empty if there are none."""
-        found = [
+        results = [
             f"{now - then} {name}"
             for name, now, then, slack in (
                 ("threads", self.threads, before.threads, 0),
@@ -57,7 +57,7 @@ class Resources:
             )
             if now > then + slack
         ]
-        return ", ".join(found)
+        return ", ".join(results)
 
 
 class Starved(threading.Thread):
@@ -97,14 +97,14 @@ class Starved(threading.Thread):
 
     def _waited(self) -> dict[str, int]:
         """Return the nanoseconds for which each thread waited for a processor (proc(5), ``schedstat``)."""
-        found = {}
+        results = {}
         try:
             for thread in os.listdir(self._tasks):
                 with contextlib.suppress(OSError):
-                    found[thread] = int(Path(self._tasks, thread, "schedstat").read_text().split()[1])
+                    results[thread] = int(Path(self._tasks, thread, "schedstat").read_text().split()[1])
         except OSError:  # the thread has ended
             pass
-        return found
+        return results
 
 
 def wait_until_back(before: Resources, folder: Path, ended: float, seconds: float, starved: Starved) -> str:
@@ -149,13 +149,13 @@ def resident_bytes() -> int:
 
 
 def _sockets() -> int:
-    found = 0
+    result = 0
     for name in os.listdir("/proc/self/fd"):
         try:
-            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+            result += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
         except OSError:
             continue
-    return found
+    return result
 
 
 _pools: weakref.WeakSet[urllib3.HTTPConnectionPool] = weakref.WeakSet()
@@ -185,7 +185,7 @@ def _idle() -> int:
 
 
 class PeakOfPython(threading.Thread):
-    """Finds the peak memory of any Python process below this one, where Spark starts its planners and workers.
+    """Finds the peak memory of any Python descendant of this process: Spark's planners and workers.
 
     Attributes
     ----------

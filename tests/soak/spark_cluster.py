@@ -115,8 +115,8 @@ class _Reads:
         wrong = []
         for name, way in (("changes, load_as_spark", load), ("changes, format", lambda: reader.load(self._url))):
             for pushes in (True, False):
-                found = self._made(way, pushes).drop("_commit_version", "_commit_timestamp")
-                wrong += _differs(f"{name}, push-down {pushes}", _rows(found), expected)
+                result = self._made(way, pushes).drop("_commit_version", "_commit_timestamp")
+                wrong += _differs(f"{name}, push-down {pushes}", _rows(result), expected)
         return wrong
 
     def streams(self) -> list[str]:
@@ -128,12 +128,12 @@ class _Reads:
 
     def _follow(self, name: str, expected: Rows, **options: str) -> list[str]:
         frame = self._spark.readStream.format("deltaSharing").options(maxFilesPerTrigger="8", **options).load(self._url)
-        found: Rows = Counter()
-        wanted = [column for column in frame.columns if column not in ("_commit_version", "_commit_timestamp")]
-        writer = frame.writeStream.foreachBatch(lambda batch, _: found.update(_rows(batch.select(*wanted))))
+        counts: Rows = Counter()
+        columns = [column for column in frame.columns if column not in ("_commit_version", "_commit_timestamp")]
+        writer = frame.writeStream.foreachBatch(lambda batch, _: counts.update(_rows(batch.select(*columns))))
         query = writer.option("checkpointLocation", str(self._folder / name)).trigger(availableNow=True).start()
         query.awaitTermination()
-        return _differs(name, found, expected)
+        return _differs(name, counts, expected)
 
     def _made(self, way: _Read, pushes: bool) -> Any:
         self._spark.conf.set("spark.delta.sharing.pushDown", str(pushes).lower())
@@ -168,7 +168,7 @@ def _rows(frame: Any) -> Rows:
     return Counter(map(tuple, frame.collect()))
 
 
-def _differs(name: str, found: Rows, expected: Rows) -> list[str]:
-    sys.stdout.write(f"{name}: {found.total()} rows\n")
-    sides = (("missing", expected - found), ("too many", found - expected))
+def _differs(name: str, read: Rows, expected: Rows) -> list[str]:
+    sys.stdout.write(f"{name}: {read.total()} rows\n")
+    sides = (("missing", expected - read), ("too many", read - expected))
     return [f"{name}: {rows.total()} {what}, such as {next(iter(rows))}" for what, rows in sides if rows]

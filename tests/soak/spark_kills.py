@@ -138,14 +138,14 @@ class _Table:
 
     def expected(self, first: int, last: int | None, *, from_snapshot: bool) -> Counter[Row]:
         """Return the rows of a stream that started at version ``first``, up to ``last`` or the end."""
-        found: Counter[Row] = Counter()
+        counts: Counter[Row] = Counter()
         last = len(self.tail) - 1 if last is None else last
         if from_snapshot and last >= first:
-            found.update((i, "insert") for ids in self.snapshot[: first + 1] for i in ids)
+            counts.update((i, "insert") for ids in self.snapshot[: first + 1] for i in ids)
             first += 1
         for rows in self.tail[first : last + 1]:
-            found.update(rows)
-        return found
+            counts.update(rows)
+        return counts
 
     def _update(self) -> None:
         rewritten, images = self._fresh(1), []
@@ -354,15 +354,15 @@ class _Soak:
         return not any(map(self._missing, names)) or driver.poll() is not None or any(map(self._failure, names))
 
     def _compare(self, name: str) -> None:
-        found, expected, due = self._rows(name), self._expected(name), self._expected(name, committed=True)
-        self.counts[name]["rows"] = sum(found.values())
+        result, expected, due = self._rows(name), self._expected(name), self._expected(name, committed=True)
+        self.counts[name]["rows"] = sum(result.values())
         again = {int(path.stem) for path in (self._places[name] / "out").glob("*.again")}
         self.counts[name]["batches that came twice, the same"] = len(again)
         if self._held[name] - again:
             self.wrong.append(f"{name}: batches {sorted(self._held[name] - again)} did not come again")
         if due != expected:
             self.wrong.append(f"{name}: not at the end of its table after {_END_SECONDS:.0f} s; compared up to there")
-        for what, rows in (("lost", due - found), ("doubled or strange", found - expected)):
+        for what, rows in (("lost", due - result), ("doubled or strange", result - expected)):
             if rows:
                 self.wrong.append(f"{name}: {what} {sum(rows.values())} rows, such as {next(iter(rows))}")
 

@@ -101,13 +101,13 @@ def _follow(site: Site, arguments: argparse.Namespace) -> int:
             done = 0 if "Died" in error else done + 1
             error = "" if "Died" in error else error
         rows = site.spark.read.format("delta").load(str(target)).collect()
-        found, expected = Counter(map(tuple, rows)), Counter(live.rows.items())
-        right = found == expected and not error
+        result, expected = Counter(map(tuple, rows)), Counter(live.rows.items())
+        right = result == expected and not error
         wrong += not right
         shown = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
         sys.stdout.write(f"step {step + 1}: {len(rows)} rows, {'right' if right else 'WRONG'}; {shown} {error}\n")
         if not right:
-            sys.stdout.write(f"missing {expected - found}, too many {found - expected}\n")
+            sys.stdout.write(f"missing {expected - result}, too many {result - expected}\n")
         sys.stdout.flush()
     return wrong
 

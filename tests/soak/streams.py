@@ -96,14 +96,14 @@ def _follow(site: Site, name: str, options: dict[str, str]) -> Counter[int]:
     with PeakOfPython() as peak:
         stream = site.follow(name, trigger={"availableNow": True}, **options)
         error = stream.ends(3600)
-    found = Counter(row.id for _, rows in stream.calls for row in rows)
-    _tell(f"{name}: {found.total()} rows in {len(stream.calls)} batches {error}", began)
+    counts = Counter(row.id for _, rows in stream.calls for row in rows)
+    _tell(f"{name}: {counts.total()} rows in {len(stream.calls)} batches {error}", began)
     sys.stdout.write(f"{name}: the largest process of Python took {peak.bytes / 1e6:.0f} MB\n")
-    return found
+    return counts
 
 
-def _differs(name: str, found: Counter[int], expected: Counter[int]) -> bool:
-    missing, extra = expected - found, found - expected
+def _differs(name: str, read: Counter[int], expected: Counter[int]) -> bool:
+    missing, extra = expected - read, read - expected
     for what, rows in (("missing", missing), ("too many", extra)):
         if rows:
             sys.stdout.write(f"{name}: WRONG: {rows.total()} {what}, such as {next(iter(rows))}\n")

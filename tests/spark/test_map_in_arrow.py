@@ -114,7 +114,7 @@ def test_format_error_names_the_required_pyspark() -> None:
         import pyspark_delta_sharing
 
 
-def test_stand_in_classes_have_the_data_that_readers_need(tmp_path: pathlib.Path) -> None:
+def test_stubs_of_pyspark_classes_have_the_needed_attributes(tmp_path: pathlib.Path) -> None:
     from delta_sharing_client.spark.datasource import DataSource, InputPartition
 
     assert DataSource({"a": "b"}).options == {"a": "b"}

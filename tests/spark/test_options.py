@@ -319,7 +319,7 @@ def test_end_may_equal_the_start() -> None:
     assert same.starting_timestamp == same.ending_timestamp
 
 
-def test_empty_caller_is_no_caller() -> None:
+def test_empty_caller_org_is_ignored() -> None:
     assert parse(callerOrg="").caller_org is None
     assert parse(callerOrg="acme").caller_org == "acme"
 

@@ -201,7 +201,7 @@ def test_schema_error_lists_the_existing_columns(lake: Any) -> None:
 # --- warnings and sizes ---
 
 
-def test_read_above_the_limit_is_large(caplog: pytest.LogCaptureFixture) -> None:
+def test_large_read_without_filter_or_limit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     options = SparkOptions.parse({"path": "a.b.c", "endpoint": "https://e.example", "bearerToken": "t"})
     warn_of_large_read(3, LARGE_READ, options, narrowed=False)
     warn_of_large_read(3, LARGE_READ + 1, options, narrowed=True)

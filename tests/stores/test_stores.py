@@ -102,13 +102,13 @@ def test_credentials_expiring_during_a_read_are_renewed(store: Store, tmp_path: 
         ) as server,
         ds.SharingClient(server.profile, options=options) as client,
     ):
-        found = []
+        ids = []
         with client.table("golden.corpus.long").scan().to_batches() as batches:
             for batch in batches:
-                found += batch["id"].to_pylist()
+                ids += batch["id"].to_pylist()
                 time.sleep(0.5)
 
-    assert sorted(found) == list(range(12))
+    assert sorted(ids) == list(range(12))
     assert len(given) > 2
     # Each one before the previous one expired.
     assert all(later - earlier < 3.5 for earlier, later in itertools.pairwise(given))

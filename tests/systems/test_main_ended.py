@@ -96,8 +96,8 @@ def test_reads_after_the_end_of_the_main_thread_are_complete(profile: Path, plac
     lines = run(profile, CHILD + PLACES[place])
     assert len(lines) == (8 if place == "pool" else 9), lines
     for line in lines:
-        name, _, found = line.partition(" ")
-        assert found == "1000" or (not STARTS_THREADS and found.startswith("refused")), (name, found)
+        name, _, outcome = line.partition(" ")
+        assert outcome == "1000" or (not STARTS_THREADS and outcome.startswith("refused")), (name, outcome)
 
 
 @pytest.mark.parametrize("place", ENDED)
@@ -106,8 +106,8 @@ def test_reads_of_an_ending_interpreter_are_complete_or_refused(profile: Path, p
     lines = run(profile, "".join(reversed(parts) if place == "registered early" else parts))
     assert [line.partition(" ")[0] for line in lines] == ["arrow", "pandas"], lines
     for line in lines:
-        _, _, found = line.partition(" ")
-        assert found == "1000" or found.startswith("refused The program is ending, so no read can begin."), lines
+        _, _, outcome = line.partition(" ")
+        assert outcome == "1000" or outcome.startswith("refused The program is ending, so no read can begin."), lines
 
 
 def test_reading_daemon_thread_does_not_crash_the_exit(profile: Path) -> None:

@@ -78,9 +78,9 @@ def test_unwritable_file_is_reported_in_one_sentence(profile: Path, capsys: pyte
     target = profile.parent / "no" / "such" / "folder" / "x.parquet"
     assert main(["-p", str(profile), "read", "s.d.t", "--to", str(target)]) == 2
 
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    assert "annot write" in told
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    assert "annot write" in errors
 
 
 def test_file_url_with_a_drive_is_a_local_directory(tmp_path: Path) -> None:

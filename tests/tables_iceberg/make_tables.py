@@ -323,7 +323,7 @@ def hive_files(t: Table) -> None:
 
 @maker
 def partition_values(t: Table) -> None:
-    """Files that have the columns of their partition values, with other values: those of the partition are read."""
+    """Data files contain the partition columns with other values; readers must use the partition values."""
     t.create("id BIGINT, p STRING, n INT", tail="PARTITIONED BY (p)")
     t.map_names()
     t.add_file(
@@ -766,11 +766,11 @@ def export(t: Table, target: pathlib.Path, store: Any) -> None:
 
 def _lineage_from(table: Any) -> set[int]:
     """Return the snapshots that have a first row id: those since the table is of version 3."""
-    found = set()
+    results = set()
     for snapshot in table.snapshots():
         if snapshot.firstRowId() is not None:
-            found.add(snapshot.snapshotId())
-    return found
+            results.add(snapshot.snapshotId())
+    return results
 
 
 def _write_rows(t: Table, version: str, path: pathlib.Path, lineage: bool) -> None:

@@ -745,7 +745,7 @@ def export(t: Table, target: pathlib.Path) -> None:
     for version in range(latest + 1):
         try:
             snapshot = t.spark.read.format("delta").option("versionAsOf", version).load(str(t.path))
-            found = rows(snapshot)
+            result = rows(snapshot)
         except Exception as error:
             if not any(
                 part in str(error) for part in ("FAILED_READ_FILE", "FileNotFound", "does not exist", "FILE_NOT_EXIST")
@@ -753,8 +753,8 @@ def export(t: Table, target: pathlib.Path) -> None:
                 raise
             versions[str(version)] = {"refuse": "its files were vacuumed"}
             continue
-        versions[str(version)] = {"rows": len(found), "columns": snapshot.columns}
-        version_rows[str(version)] = found
+        versions[str(version)] = {"rows": len(result), "columns": snapshot.columns}
+        version_rows[str(version)] = result
     expected: dict[str, object] = {
         "table": t.name,
         "source": f"make_tables.py with {PACKAGES}",
@@ -797,8 +797,8 @@ def export(t: Table, target: pathlib.Path) -> None:
 def rows(frame: DataFrame) -> list[list[object]]:
     """Return the rows of ``frame`` as JSON values, sorted by their text."""
     types = [field.dataType for field in frame.schema.fields]
-    found = [[jsonable(value, kind) for value, kind in zip(row, types, strict=True)] for row in frame.collect()]
-    return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
+    returned = [[jsonable(value, kind) for value, kind in zip(row, types, strict=True)] for row in frame.collect()]
+    return sorted(returned, key=lambda row: json.dumps(row, sort_keys=True))
 
 
 def jsonable(value: object, kind: object) -> object:

@@ -44,10 +44,10 @@ class Raw:
             self.connections += 1
             with connection:
                 while self._request(connection):
-                    found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-                    for piece in [found] if isinstance(found, bytes) else found:
+                    result = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                    for piece in [result] if isinstance(result, bytes) else result:
                         connection.sendall(piece)
-                        pause(self.pause if isinstance(found, list) else 0)
+                        pause(self.pause if isinstance(result, list) else 0)
                     if self.close_after:
                         return
 

@@ -114,8 +114,8 @@ def _handler(storage: Storage) -> type[http.server.BaseHTTPRequestHandler]:
                     return respond(self, 403, b"<Error>Request has expired</Error>")
                 if data is None:
                     return respond(self, 404, b"")
-                wanted = self.headers.get("If-Match")
-                if storage.honours_match and wanted is not None and wanted != named.get("ETag"):
+                if_match = self.headers.get("If-Match")
+                if storage.honours_match and if_match is not None and if_match != named.get("ETag"):
                     return respond(self, 412, b"")
                 return self.send(data, named)
             finally:
@@ -196,13 +196,13 @@ def cut(after: int) -> Fault:
 @contextlib.contextmanager
 def running_storage() -> Iterator[Storage]:
     """A storage that responds while the block runs."""
-    found = Storage()
-    server = Server(("127.0.0.1", 0), _handler(found))
-    found.port = server.server_address[1]
+    result = Storage()
+    server = Server(("127.0.0.1", 0), _handler(result))
+    result.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield found
+        yield result
     finally:
         server.shutdown()
         server.server_close()
@@ -330,17 +330,17 @@ def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
 def failing_consumer(batches: Iterator[pa.RecordBatch]) -> Future[BaseException]:
     """Read ``batches`` on its own thread; the future has the exception that ends the read, or no result if it
     completes."""
-    found: Future[BaseException] = Future()
+    result: Future[BaseException] = Future()
 
     def consume() -> None:
         try:
             for _ in batches:
                 pass
         except BaseException as error:
-            found.set_result(error)
+            result.set_result(error)
 
     threading.Thread(target=consume, daemon=True).start()
-    return found
+    return result
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -364,9 +364,9 @@ def interrupting(function: Callable[..., Any]) -> threading.Thread:
         wait_for(is_there)
         signal.pthread_kill(target, signal.SIGINT)
 
-    found = threading.Thread(target=send, daemon=True)
-    found.start()
-    return found
+    result = threading.Thread(target=send, daemon=True)
+    result.start()
+    return result
 
 
 def listing_threads() -> list[threading.Thread]:

@@ -73,10 +73,10 @@ def test_run_prints_and_writes_its_results(
     printed = capsys.readouterr().out
     assert "reached: 4 requests for data (goal: 4)" in printed
     assert "x: 1.000 s, 100%" in printed
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert [one["case"] for one in found["results"]] == ["limit", "cpu"]
-    assert found["results"][0]["goals"] == [{"figure": "4 requests for data (goal: 4)", "reached": True}]
-    assert found["results"][1]["measured"][0]["stages"] == {"x": 1}
+    result = json.loads((tmp_path / "found.json").read_text())
+    assert [one["case"] for one in result["results"]] == ["limit", "cpu"]
+    assert result["results"][0]["goals"] == [{"figure": "4 requests for data (goal: 4)", "reached": True}]
+    assert result["results"][1]["measured"][0]["stages"] == {"x": 1}
     saved = (tmp_path / "RESULTS.md").read_text()
     assert "## limit" in saved
     assert "- x: 1.000 s, 100%" in saved
@@ -148,14 +148,14 @@ def test_profiler_counts_calls_of_all_threads() -> None:
         for _ in range(1000):
             called()
 
-    with profiled() as found:
+    with profiled() as profile:
         thread = threading.Thread(target=work)
         thread.start()
         work()
         thread.join()
 
-    assert 2000 <= found.calls < 2100
-    assert sum(found.seconds.values()) > 0
+    assert 2000 <= profile.calls < 2100
+    assert sum(profile.seconds.values()) > 0
 
 
 def test_stages_name_existing_functions() -> None:
@@ -173,5 +173,5 @@ def test_long_listing_server_counts_its_requests(tmp_path: pathlib.Path) -> None
         server.reset()
         with ds.SharingClient(str(profile)) as client:
             assert client.table("bench.default.files-7").scan().to_arrow().num_rows == 7 * ROWS
-        found = server.stats()
-    assert (found["requests"], found["bytes"]) == (7, 7 * len(listing.file))
+        stats = server.stats()
+    assert (stats["requests"], stats["bytes"]) == (7, 7 * len(listing.file))

@@ -32,26 +32,26 @@ def test_it_is_a_map_in_which_the_first_counts(parts: list[list[str]], others: l
 
 
 def test_map_is_small_and_has_few_parts() -> None:
-    found = Fingerprints()
+    result = Fingerprints()
     names = [f"{number:032x}" for number in range(60_000)]
     random.Random(1).shuffle(names)
     for first in range(0, len(names), 100):
         part = names[first : first + 100]
-        found.add(hashes(part), second_hashes(part))
-    assert found.get(hashes(names)).tolist() == second_hashes(names).tolist()
-    assert not found.get(hashes(name + "x" for name in names)).any()
-    assert sum(array.nbytes for run in found._runs for array in run) == 16 * len(names)
-    assert len(found._runs) < 5
+        result.add(hashes(part), second_hashes(part))
+    assert result.get(hashes(names)).tolist() == second_hashes(names).tolist()
+    assert not result.get(hashes(name + "x" for name in names)).any()
+    assert sum(array.nbytes for run in result._runs for array in run) == 16 * len(names)
+    assert len(result._runs) < 5
 
 
 def test_smallest_and_largest_hashes_are_found() -> None:
-    found = Fingerprints()
+    result = Fingerprints()
     ends = array.array("q", [-(2**63), 2**63 - 1])
-    assert found.get(ends).tolist() == [0, 0]
-    found.add(ends, array.array("q", [1, -1]))
-    assert found.get(ends).tolist() == [1, -1]
-    assert found.get(array.array("q", [0, 2**63 - 2])).tolist() == [0, 0]
-    assert found.get(array.array("q")).tolist() == []
+    assert result.get(ends).tolist() == [0, 0]
+    result.add(ends, array.array("q", [1, -1]))
+    assert result.get(ends).tolist() == [1, -1]
+    assert result.get(array.array("q", [0, 2**63 - 2])).tolist() == [0, 0]
+    assert result.get(array.array("q")).tolist() == []
 
 
 @meets(several=22, wide=22)

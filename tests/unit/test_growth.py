@@ -207,7 +207,7 @@ def work_of(make: Make, first: int) -> list[tuple[int, int]]:
                 table = Table(storage, metadata(numbers(2).schema))
                 request = make(table, count)
                 before, waited = steps.count, steps.waiting
-                found = table.read(**request)
-            assert found.num_rows
+                result = table.read(**request)
+            assert result.num_rows
             work.append((steps.count - before, steps.waiting - waited))
     return work[1:]

@@ -37,9 +37,9 @@ def test_value_is_computed_once_for_each_object() -> None:
 
 
 def test_class_has_the_property_and_its_docstring() -> None:
-    found: Any = Counted.value
-    assert isinstance(found, lazy)
-    assert found.__doc__ == "The count."
+    result: Any = Counted.value
+    assert isinstance(result, lazy)
+    assert result.__doc__ == "The count."
 
 
 def test_error_is_raised_each_time_and_not_cached() -> None:
@@ -113,5 +113,5 @@ sys.exit(code)
 
 def test_package_does_not_use_cached_property() -> None:
     """Before Python 3.12 a ``cached_property`` has one lock for all objects."""
-    found = [path.name for path in PACKAGE.rglob("*.py") if "cached_property" in path.read_text()]
-    assert found == ["lazy.py"]
+    results = [path.name for path in PACKAGE.rglob("*.py") if "cached_property" in path.read_text()]
+    assert results == ["lazy.py"]

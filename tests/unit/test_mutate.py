@@ -24,15 +24,15 @@ def chosen(rows: int | None, *, most: int = 2) -> bool:
 
 
 def test_every_mutant_is_a_separate_program() -> None:
-    found = []
+    results = []
     for number in range(len(mutants(Path("a.py"), "a.py", ast.parse(SOURCE)))):
         tree = ast.parse(SOURCE)
         mutant = mutants(Path("a.py"), "a.py", tree)[number]
         mutant.apply()
-        found.append(ast.unparse(tree))
+        results.append(ast.unparse(tree))
 
-    assert len(set(found)) == len(found)
-    assert ast.unparse(ast.parse(SOURCE)) not in found
+    assert len(set(results)) == len(results)
+    assert ast.unparse(ast.parse(SOURCE)) not in results
     for changed in (
         "rows is not None and",
         "rows is None or",
@@ -43,12 +43,12 @@ def test_every_mutant_is_a_separate_program() -> None:
         "most > 2",
         "'fewx'",
     ):
-        assert any(changed in text for text in found), changed
-    assert any("raise" not in text for text in found)
-    assert all("warn('rows'" in text or "pass" in text for text in found)
-    assert all("It is none of them." in text for text in found)
-    assert all("strict=True" in text for text in found)
-    assert all("LIMIT = 1" in text and "nor 3" in text and "most: int=2" in text for text in found)
+        assert any(changed in text for text in results), changed
+    assert any("raise" not in text for text in results)
+    assert all("warn('rows'" in text or "pass" in text for text in results)
+    assert all("It is none of them." in text for text in results)
+    assert all("strict=True" in text for text in results)
+    assert all("LIMIT = 1" in text and "nor 3" in text and "most: int=2" in text for text in results)
 
 
 def test_name_of_a_mutant_does_not_depend_on_its_line() -> None:

@@ -50,10 +50,10 @@ HERE = [
 def test_only_a_local_server_may_name_local_urls(scheme: str, host: str, port: str) -> None:
     url = f"{scheme}://{host}{port}/containers/create?sig=planted"
     for allowed in (ONLY_HTTPS, Allowed(http=True)):
-        found = unfetchable(url, allowed)
-        assert found is not None
-        assert "which is this machine" in found or "unambiguous" in found
-        assert "planted" not in found
+        result = unfetchable(url, allowed)
+        assert result is not None
+        assert "which is this machine" in result or "unambiguous" in result
+        assert "planted" not in result
         assert allowed.reach(url) is Reach.REMOTE
 
 
@@ -120,10 +120,10 @@ def test_addresses_are_compared_with_the_allowed_ones() -> None:
     ],
 )
 def test_other_urls_are_refused_without_being_shown(url: str, why: str) -> None:
-    found = unfetchable(url + "?sig=planted", ONLY_HTTPS)
-    assert found is not None
-    assert any(reason in found for reason in why.split("|"))
-    assert "planted" not in found
+    result = unfetchable(url + "?sig=planted", ONLY_HTTPS)
+    assert result is not None
+    assert any(reason in result for reason in why.split("|"))
+    assert "planted" not in result
 
 
 def test_http_urls_are_allowed_for_an_http_endpoint() -> None:
@@ -166,12 +166,12 @@ def test_proxy_credentials_are_decoded_once() -> None:
 def test_loopback_is_recognized_by_name_and_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(map(is_loopback, (host.strip("[]") for host in HERE)))
     assert not any(map(is_loopback, ("", "h", "localhost.h", "xlocalhost", "10.0.0.1", "0.0.0.1", "::2", "a%1")))
-    found = {"both": ["127.0.0.1", "10.0.0.1"], "here": ["::1", "127.0.1.1"]}
+    results = {"both": ["127.0.0.1", "10.0.0.1"], "here": ["::1", "127.0.1.1"]}
 
     def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
-        if host not in found:
+        if host not in results:
             raise socket.gaierror(socket.EAI_NONAME, "no such host")
-        return [(0, 0, 0, "", (address, 0)) for address in found[host]]
+        return [(0, 0, 0, "", (address, 0)) for address in results[host]]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     assert [leads_here(host) for host in ("both", "here", "unknown")] == [False, True, False]

@@ -46,26 +46,26 @@ def shown(value: Any) -> Checked:
 
 def test_server_text_is_escaped() -> None:
     hostile = "<script>alert(1)</script>\u202e\x1b[2J"
-    found = shown(ListedInNotebook([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
-    assert found.tags == {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
-    assert "<script>alert(1)</script>\\u202e\\x1b[2J" in found.words
+    result = shown(ListedInNotebook([Table(hostile, "s", "d"), Table("t", "s", "d", display_name=hostile)]))
+    assert result.tags == {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
+    assert "<script>alert(1)</script>\\u202e\\x1b[2J" in result.words
 
 
 def test_listing_omits_empty_columns() -> None:
-    found = shown(ListedInNotebook([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
-    assert found.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
+    result = shown(ListedInNotebook([Share("a"), Share("b", comment="of b", properties={"k": "v"})]))
+    assert result.words == ["2 listed", "name", "comment", "properties", "a", "b", "of b", "k: v"]
     assert ListedInNotebook([Share("a")]) == [Share("a")]
     assert shown(ListedInNotebook[Share]()).words == ["The list is empty."]
 
 
 def test_long_listings_are_truncated_with_a_note() -> None:
-    found = Checked(html_rows("many", ["n"], [[number] for number in range(1250)]))
-    assert found.words[-1] == "1050 more are not shown."
+    result = Checked(html_rows("many", ["n"], [[number] for number in range(1250)]))
+    assert result.words[-1] == "1050 more are not shown."
 
 
 def test_unknown_properties_are_omitted() -> None:
-    found = Checked(html_facts("t", {"a": None, "b": (), "c": 0, "d": 1234567, "e": ["x", "y"], "f": True}))
-    assert found.words == ["t", "c", "0", "d", "1,234,567", "e", "x, y", "f", "True"]
+    result = Checked(html_facts("t", {"a": None, "b": (), "c": 0, "d": 1234567, "e": ["x", "y"], "f": True}))
+    assert result.words == ["t", "c", "0", "d", "1,234,567", "e", "x, y", "f", "True"]
 
 
 @pytest.mark.parametrize(("share", "width"), [(0.0, 0), (1e-9, 1), (0.5, 60), (1.0, 120), (7.0, 120)])
@@ -75,9 +75,9 @@ def test_bar_is_as_long_as_its_share(share: float, width: int) -> None:
 
 def test_versions_show_time_and_size_of_changes() -> None:
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
-    found = shown(_VersionList([VersionChanges(3, moment, 10, 0, 5)]))
-    assert "2026-01-02 03:04:05+00:00" in found.words
-    assert [bar.partition("width: ")[2] for bar in found.bars] == ["120px", "0px", "60px"]
+    result = shown(_VersionList([VersionChanges(3, moment, 10, 0, 5)]))
+    assert "2026-01-02 03:04:05+00:00" in result.words
+    assert [bar.partition("width: ")[2] for bar in result.bars] == ["120px", "0px", "60px"]
 
 
 def test_displayed_values_have_html_representations(serve_demo: Any) -> None:

@@ -121,15 +121,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
 
 def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableResponse]:
     """Return a list that collects the responses closed from now on."""
-    found: list[TableResponse] = []
+    results: list[TableResponse] = []
     close = TableResponse.close
 
     def closing(answer: TableResponse) -> None:
-        found.append(answer)
+        results.append(answer)
         close(answer)
 
     monkeypatch.setattr(TableResponse, "close", closing)
-    return found
+    return results
 
 
 @pytest.mark.parametrize("change", ["another column", "other partition columns", "neither"])
@@ -259,31 +259,31 @@ def test_limit_reads_no_more_of_an_endless_listing_than_needed(
 @pytest.fixture
 def boast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The server declares two files more than it lists."""
-    told = Renderer.metadata
+    render_metadata = Renderer.metadata
 
     def metadata(self: Renderer, *values: Any, files: int | None = None, **others: Any) -> bytes:
-        return told(self, *values, files=None if files is None else files + 2, **others)
+        return render_metadata(self, *values, files=None if files is None else files + 2, **others)
 
     monkeypatch.setattr(Renderer, "metadata", metadata)
     return monkeypatch
 
 
 @pytest.mark.usefixtures("boast")
-def test_listing_with_other_totals_is_a_warning(partitioned: HandMadeTable) -> None:
-    said = r"'s.s.t' has 8 files and \d+ bytes at version 1, but it listed 6 files and \d+ bytes"
+def test_incomplete_listing_is_a_warning(partitioned: HandMadeTable) -> None:
+    pattern = r"'s.s.t' has 8 files and \d+ bytes at version 1, but it listed 6 files and \d+ bytes"
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
         for read in (scan.to_arrow, scan.to_pandas, lambda: list(scan.to_batches()), scan.count):
-            with pytest.warns(ds.IncompleteReadWarning, match=said):
+            with pytest.warns(ds.IncompleteReadWarning, match=pattern):
                 read()
-            assert scan.report is None or re.search(said, "".join(scan.report.notes))
-        assert re.search(said, str(scan.report))
-        assert re.search(said, html.unescape(scan.report._repr_html_()))
+            assert scan.report is None or re.search(pattern, "".join(scan.report.notes))
+        assert re.search(pattern, str(scan.report))
+        assert re.search(pattern, html.unescape(scan.report._repr_html_()))
         with pytest.warns(ds.IncompleteReadWarning):
-            assert re.search(f"  note: .*{said}", scan.explain())
+            assert re.search(f"  note: .*{pattern}", scan.explain())
 
 
-def test_listing_with_other_totals_can_be_an_error(
+def test_require_whole_table_refuses_an_incomplete_listing(
     partitioned: HandMadeTable, tmp_path: pathlib.Path, boast: pytest.MonkeyPatch
 ) -> None:
     options = ds.ReadOptions(require_whole_table=True)
@@ -310,7 +310,7 @@ def test_totals_are_not_compared_for_part_of_a_table(
 
 
 @pytest.mark.parametrize(
-    ("told", "sizes", "said"),
+    ("totals", "sizes", "message"),
     [
         ((None, 7), [3, 4], None),
         ((2, None), [3, 4], None),
@@ -321,19 +321,19 @@ def test_totals_are_not_compared_for_part_of_a_table(
     ],
 )
 def test_totals_are_compared_if_both_are_known(
-    told: tuple[int | None, int | None], sizes: list[int], said: str | None
+    totals: tuple[int | None, int | None], sizes: list[int], message: str | None
 ) -> None:
     answer = types.SimpleNamespace(
-        head=types.SimpleNamespace(num_files=told[0], table_size=told[1], version=3),
+        head=types.SimpleNamespace(num_files=totals[0], table_size=totals[1], version=3),
         blocks=[[SharedFile(AddFile(f"https://h/{at}?x", {}, size), str(at))] for at, size in enumerate(sizes)],
     )
     notes: list[str] = []
     checked = planning._checked_files(answer, AssetName("s", "s", "t"), 9, ds.ReadOptions(), notes)
-    if said is None:
+    if message is None:
         assert len(list(itertools.chain.from_iterable(checked))) == len(sizes)
         assert notes == []
     else:
-        with pytest.warns(ds.IncompleteReadWarning, match=said):
+        with pytest.warns(ds.IncompleteReadWarning, match=message):
             list(checked)
 
 
@@ -398,10 +398,10 @@ def test_lineage_schema_is_refused_without_row_tracking(partitioned: HandMadeTab
 def test_schema_is_that_of_the_requested_response_format(tmp_path: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]), features=["deletionVectors"])
     table.commit(table.file(pa.table({"a": [1, 2]}), removed=[0]))
-    with shared(table.root) as (found, _):
-        assert found.scan(response_format="delta").schema.names == ["a"]
+    with shared(table.root) as (shared_table, _):
+        assert shared_table.scan(response_format="delta").schema.names == ["a"]
         with pytest.raises(ds.DeltaSharingError, match=r"(?i)deletion"):
-            _ = found.scan(response_format="parquet").schema
+            _ = shared_table.scan(response_format="parquet").schema
 
 
 def test_collated_column_does_not_disable_other_hints(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,9 +410,9 @@ def test_collated_column_does_not_disable_other_hints(tmp_path: pathlib.Path, mo
     table = HandMadeTable(tmp_path / "t").create(json.dumps({"type": "struct", "fields": [plain, collated]}))
     table.commit(table.file(pa.table({"a": [1], "s": ["x"]})))
     sent = asked(monkeypatch)
-    with shared(table.root) as (found, _):
+    with shared(table.root) as (shared_table, _):
         for filter_ in ("a = 1 AND s = 'x'", "a = 1", "s = 'x'"):
-            assert found.scan(filter=filter_).count() == 1
+            assert shared_table.scan(filter=filter_).count() == 1
     both, only, none = (one.request.json_predicate_hints for one in sent)
     assert both == only
     assert both is not None
@@ -426,10 +426,10 @@ def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypat
     table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
     table.commit(table.file(pa.table({"a": [1], "s": ["x"]}), {"p": "y"}))
     sent = asked(monkeypatch)
-    with shared(table.root) as (found, _):
+    with shared(table.root) as (shared_table, _):
         for filter_ in ("a = 1 AND s = 'x'", "s = 'x'", "p = 'y'"):
             for invalid_text in ("error", "replace"):
-                assert found.scan(filter=filter_, options=ds.ReadOptions(invalid_text=invalid_text)).count() == 1
+                assert shared_table.scan(filter=filter_, options=ds.ReadOptions(invalid_text=invalid_text)).count() == 1
     hints = [one.request.json_predicate_hints or "" for one in sent]
     assert ['"s"' in hint for hint in hints] == [True, False, True, False, False, False]
     assert ['"a"' in hint for hint in hints] == [True, True, False, False, False, False]
@@ -474,9 +474,9 @@ def test_failure_without_a_mode_does_not_request_access_modes(
 
     with shared(partitioned.root) as (table, server):
         monkeypatch.setattr(planning, "query_table", fail)
-        with pytest.raises(type(error)) as found:
+        with pytest.raises(type(error)) as caught:
             table.scan().plan()
-        assert found.value is error
+        assert caught.value is error
         assert not any(server.stats()["requests"].values())
 
 
@@ -684,9 +684,9 @@ def test_all_files_are_requested_only_without_a_hint(partitioned: HandMadeTable)
             ({"filter": "a + 1 = 2", "limit": 3}, True),
         ):
             request = table.scan(**asked).request  # type: ignore[arg-type]
-            answer, _, found = planning._ask(rest, table.name, request, ds.ReadOptions())
+            answer, _, result = planning._ask(rest, table.name, request, ds.ReadOptions())
             answer.close()
-            assert found is is_whole
+            assert result is is_whole
 
 
 def test_invalid_filter_sends_no_query(partitioned: HandMadeTable) -> None:

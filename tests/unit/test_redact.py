@@ -70,7 +70,7 @@ def test_query_strings_of_every_storage_are_masked_in_its_log(query: str, caplog
     assert record.getMessage() == 'https://h:443 "GET /f?*** HTTP/1.1" 200 5'
 
 
-def test_query_strings_without_credentials_stay_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_query_strings_without_credentials_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
     logging.getLogger("urllib3.connectionpool").debug('"%s %s"', "GET", "/shares?maxResults=10&page=2")
 

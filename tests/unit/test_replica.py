@@ -30,9 +30,9 @@ def test_vectors_in_one_file_are_downloaded_in_one_request(make_table: MakeTable
         table.add(NUMBERS, deletion_vector=vector, removed=rows)
     plan = table.plan()
 
-    found = Copies(plan.context, ScanReport()).vectors(plan.tasks)
+    result = Copies(plan.context, ScanReport()).vectors(plan.tasks)
 
-    assert [vector.positions().tolist() for vector in found] == removed
+    assert [vector.positions().tolist() for vector in result] == removed
     assert len(table.storage.requested("vectors")) == 1
 
 

@@ -154,16 +154,16 @@ def test_coroutines_are_retried_by_the_same_policy(monkeypatch: pytest.MonkeyPat
                 await tries.failed_async(failure)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    told: list[str] = []
-    assert asyncio.run(read(Failing(2, after=7), limits(3, 100), told.append)) == "done"
+    reasons: list[str] = []
+    assert asyncio.run(read(Failing(2, after=7), limits(3, 100), reasons.append)) == "done"
     assert slept == [7, 7]
-    assert told == 2 * ["The server is busy. Trying again in 7 s."]
-    for options, after, said in (
+    assert reasons == 2 * ["The server is busy. Trying again in 7 s."]
+    for options, after, message in (
         (limits(3, 100), None, "Tried 3 times."),
         (limits(3, 5), 7, "asks to wait 7 s; try again then."),
         (limits(3, 100), 60, "50 seconds of 'total_timeout' leave no time"),
     ):
-        with pytest.raises(RequestError, match=said):
+        with pytest.raises(RequestError, match=message):
             asyncio.run(read(Failing(99, after), options))
 
 
@@ -359,7 +359,7 @@ def test_network_failures_are_transient(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (requests.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] unable"), "REQUESTS_CA_BUNDLE"),
         (ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]"), "REQUESTS_CA_BUNDLE"),
@@ -378,11 +378,11 @@ def test_network_failures_are_transient(error: Exception) -> None:
     ],
     ids=repr,
 )
-def test_permanent_failures_suggest_checks_and_are_not_retried(error: Exception, said: str) -> None:
+def test_permanent_failures_suggest_checks_and_are_not_retried(error: Exception, message: str) -> None:
     failure = translated(error, "Asking", None)
 
     assert isinstance(failure, TransportError)
-    assert said in failure.message
+    assert message in failure.message
 
 
 @pytest.mark.parametrize("error", [zlib.error("bad"), urllib3.exceptions.DecodeError("bad")])
@@ -440,7 +440,7 @@ def test_library_exceptions_are_converted(kind: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "text"),
     [
         ("http://127.0.0.1:9/x?sig=planted", "127.0.0.1:9 refuses the connection"),
         ("http://nowhere.invalid/x?sig=planted", "the host nowhere.invalid is not known here"),
@@ -454,14 +454,14 @@ def test_library_exceptions_are_converted(kind: type[Exception]) -> None:
     ],
     ids=["requests", "urllib3"],
 )
-def test_unreachable_server_error_is_readable(get: Callable[[str], object], url: str, said: str) -> None:
+def test_unreachable_server_error_is_readable(get: Callable[[str], object], url: str, text: str) -> None:
     with pytest.raises(LIBRARY_ERRORS) as caught:
         get(url)
 
     failure = translated(caught.value, "Asking", None)
 
     message = failure.error.message if isinstance(failure, Transient) else failure.message
-    assert message.startswith(f"Asking failed: {said}")
+    assert message.startswith(f"Asking failed: {text}")
     assert "planted" not in message
 
 

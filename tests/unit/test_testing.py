@@ -40,11 +40,11 @@ IN_MEMORY = {"arrow": ROWS, "pandas": ROWS.to_pandas()} | ({"polars": pl.from_ar
 def test_in_memory_tables_are_shared(rows: object) -> None:
     with testing.running({"s.d.t": rows}) as server:
         url = f"{server.profile_path}#s.d.t"
-        found = ds.load_as_arrow(url).to_pydict()
-        assert found["name"] == ["a", "b", None]
-        assert found["small"] == [1, 2, 3]
-        assert found["parts"][:2] == [[1], []]
-        assert [str(moment) for moment in found["naive"]] == ["2026-01-01 00:00:00"] * 3
+        result = ds.load_as_arrow(url).to_pydict()
+        assert result["name"] == ["a", "b", None]
+        assert result["small"] == [1, 2, 3]
+        assert result["parts"][:2] == [[1], []]
+        assert [str(moment) for moment in result["naive"]] == ["2026-01-01 00:00:00"] * 3
         assert len(ds.load_table_changes_as_pandas(url, starting_version=0)) == 3
         server.set_fault("503-first")
         assert len(ds.load_as_pandas(url)) == 3

@@ -52,9 +52,9 @@ def test_threads_start_per_job_up_to_the_size() -> None:
 
 def test_waiting_thread_keeps_neither_result_nor_error() -> None:
     with Threads(1, "kept") as pool:
-        found = pool.submit(Value)
-        reference = weakref.ref(found.result())
-        del found
+        result = pool.submit(Value)
+        reference = weakref.ref(result.result())
+        del result
         pool.submit(int).result()
         assert reference() is None
 
@@ -95,8 +95,8 @@ def test_shut_down_pool_accepts_no_job() -> None:
 
 def test_shutdown_runs_queued_jobs_first() -> None:
     with Threads(1, "rest") as pool:
-        found = [pool.submit(str, number) for number in range(50)]
-    assert [each.result() for each in found] == [str(number) for number in range(50)]
+        results = [pool.submit(str, number) for number in range(50)]
+    assert [each.result() for each in results] == [str(number) for number in range(50)]
 
 
 def test_failure_to_start_a_thread_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:

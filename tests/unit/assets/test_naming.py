@@ -159,14 +159,14 @@ def test_names_of_existing_files_are_detected(tmp_path: pathlib.Path) -> None:
     for path in ("file", "folder/x", "new/y"):
         check.add(path)
 
-    for path, found in [
+    for path, expected in [
         ("file/x", "expected a directory"),
         ("folder", "expected a file"),
         ("link/x", "found a link"),
         ("link/deep/x", "found a link"),
         ("link.txt", "found a link"),
     ]:
-        with pytest.raises(UsageError, match=found):
+        with pytest.raises(UsageError, match=expected):
             check.add(path)
 
 

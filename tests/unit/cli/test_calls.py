@@ -48,8 +48,8 @@ class Recorder:
 
         def call(*arguments: Any, **named: Any) -> Any:
             self.calls.append((name, *arguments, named))
-            found = self._returns.get(name, self)
-            return found(*arguments, **named) if callable(found) else found
+            result = self._returns.get(name, self)
+            return result(*arguments, **named) if callable(result) else result
 
         return call
 
@@ -128,11 +128,11 @@ def test_feed_command_passes_on_all_options(run: Run) -> None:
 
 
 def test_cost_is_shown_on_request(run: Run) -> None:
-    for report, told in (("cheap", "cheap\n"), (None, "")):
+    for report, expected in (("cheap", "cheap\n"), (None, "")):
         table = Recorder(to_reader=reader)
         table.report = report  # type: ignore[attr-defined]
         for words in ("head a.b.c", "read a.b.c"):
-            assert run(f"--verbose {words}", table)[1] == told
+            assert run(f"--verbose {words}", table)[1] == expected
             assert run(words, table)[1] == ""
 
 
@@ -185,8 +185,8 @@ def test_credentials_are_masked_by_default(run: Run) -> None:
     client.rest = Recorder(temporary_table_credentials=given)  # type: ignore[attr-defined]
     names = ("access_key_id", "secret_access_key", "session_token")
     for words, keys in (("", ["***"] * 3), ("--show-secrets", ["planted-1", "planted-2", "planted-3"])):
-        found = json.loads(run(f"--json credentials a.b.c {words}", client)[0])
-        assert found == {"location": "s3://b/t", "expirationTime": 5, **dict(zip(names, keys, strict=True))}
+        output = json.loads(run(f"--json credentials a.b.c {words}", client)[0])
+        assert output == {"location": "s3://b/t", "expirationTime": 5, **dict(zip(names, keys, strict=True))}
         assert client.rest.calls[-1] == ("temporary_table_credentials", "the name", {})
         assert ("planted" in run(f"credentials a.b.c {words}", client)[0]) is bool(words)
 
@@ -203,8 +203,8 @@ def test_rows_are_written_in_the_requested_format(run: Run, tmp_path: Path, monk
         ("x.txt --json", jsonl), ("x.csv --json", jsonl),
     ):  # fmt: skip
         name = words.split()[0]
-        out, told = run(f"read a.b.c --to {tmp_path}/{words}", Recorder(to_reader=reader))
-        assert (out, told) == ("", f"2 rows written to {tmp_path}/{name}\n")
+        out, errors = run(f"read a.b.c --to {tmp_path}/{words}", Recorder(to_reader=reader))
+        assert (out, errors) == ("", f"2 rows written to {tmp_path}/{name}\n")
         assert (tmp_path / name).read_text() == text
     fitting: list[Any] = []
     monkeypatch.setattr(excel, "check_fits", fitting.append)
@@ -408,11 +408,11 @@ def test_directory_of_an_asset_is_listed(monkeypatch: pytest.MonkeyPatch, capsys
         {"path": "p/x", "size": 5, "modified": "2026-01-02T03:04:05Z", "etag": '"e"'},
         {"path": "p/y", "size": 6, "modified": None, "etag": None},
     ]
-    for path, recursive, found in (
+    for path, recursive, expected in (
         ("", False, [folder, *files]), ("p", False, [folder, *files]), ("p/x", False, files), ("p", True, files)
     ):  # fmt: skip
         asset_files.list_files(AS_JSON, path, recursive=recursive)
-        assert json.loads(capsys.readouterr().out) == found
+        assert json.loads(capsys.readouterr().out) == expected
         assert asset.calls[-1] == ("files", path, {"recursive": recursive})
     asset_files.list_files(PLAIN, "p", recursive=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -465,7 +465,7 @@ def test_listings_pass_on_their_location(run: Run, monkeypatch: pytest.MonkeyPat
 
 def test_describe_options_are_mutually_exclusive() -> None:
     every = ["table", "volume", "model", "skill"]
-    for (version, timestamp, alias, kind), found in (
+    for (version, timestamp, alias, kind), expected in (
         ((None, None, None, None), every),
         (("1", None, None, None), ["table", "model"]),
         ((None, "t", None, None), ["table"]),
@@ -479,11 +479,11 @@ def test_describe_options_are_mutually_exclusive() -> None:
         (("1", None, None, "volume"), None),
         ((None, None, None, "schema"), None),
     ):
-        if found is None:
+        if expected is None:
             with pytest.raises(UsageError):
                 shares._asked_kinds(version, timestamp, alias, kind)
         else:
-            assert shares._asked_kinds(version, timestamp, alias, kind) == found
+            assert shares._asked_kinds(version, timestamp, alias, kind) == expected
 
 
 def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,16 +511,16 @@ def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def step(**facts: Any) -> Any:
-    found = {"number": 7, "start_version": 3, "end_version": 5, "is_snapshot": False, "is_repeat": False}
-    found |= {"id": "0123456789ab", **facts}
-    return NS(**found, to_reader=reader)
+    results = {"number": 7, "start_version": 3, "end_version": 5, "is_snapshot": False, "is_repeat": False}
+    results |= {"id": "0123456789ab", **facts}
+    return NS(**results, to_reader=reader)
 
 
 def test_step_is_written_as_a_file_or_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "x" / "y"
-    for facts, name, told in (
+    for facts, name, description in (
         ({}, "00000007-changes-3-5-01234567", "changes of versions 3 to 5"),
         ({"end_version": 3}, "00000007-changes-3-3-01234567", "changes of version 3"),
         ({"is_snapshot": True, "end_version": 3}, "00000007-snapshot-3-3-01234567", "snapshot of version 3"),
@@ -529,7 +529,10 @@ def test_step_is_written_as_a_file_or_lines(
         output.store_step(step(**facts), folder, None, PLAIN)
         printed = capsys.readouterr()
         again = ", which came before and were not committed" if facts.get("is_repeat") else ""
-        assert (printed.out, printed.err) == ("", f"2 rows of the {told} written to {folder / name}.parquet{again}\n")
+        assert (printed.out, printed.err) == (
+            "",
+            f"2 rows of the {description} written to {folder / name}.parquet{again}\n",
+        )
         output.store_step(step(**facts), folder, FileFormat.CSV, AS_JSON)
         assert (folder / f"{name}.csv").read_text() == '"a"\n1\n2\n'
         assert json.loads(capsys.readouterr().out) == {
@@ -622,15 +625,15 @@ def test_profiles_are_listed_with_their_problems(run: Run, tmp_path: Path, monke
     from delta_sharing_client.protocol import named_profiles
 
     monkeypatch.setattr(named_profiles, "directory", lambda: str(tmp_path))
-    out, told = run("profile list", Recorder())
-    assert told == f"There are no profiles in {tmp_path}.\n"
+    out, errors = run("profile list", Recorder())
+    assert errors == f"There are no profiles in {tmp_path}.\n"
     assert run("--json profile list", Recorder()) == ("[]\n", "")
     good = {"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "planted"}
     (tmp_path / "a.share").write_text(json.dumps(good | {"expirationTime": "2026-01-02T03:04:05Z"}))
     (tmp_path / "b.share").write_text(json.dumps(good))
     (tmp_path / "c.share").write_text("{")
-    out, told = run("--json profile list", Recorder())
-    assert told == ""
+    out, errors = run("--json profile list", Recorder())
+    assert errors == ""
     first, second, third = json.loads(out)
     assert first == {"name": "a", "endpoint": "https://h/p", "tokenExpires": "2026-01-02T03:04:05Z", "problem": None}
     assert second == {"name": "b", "endpoint": "https://h/p", "tokenExpires": None, "problem": None}
@@ -650,20 +653,20 @@ def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("delta_sharing_client.formats.assets_in", assets_in)
 
     def client(expires: datetime.datetime | None) -> Any:
-        found = Recorder(list_shares=[NS(name="s"), NS(name="t")])
+        recorder = Recorder(list_shares=[NS(name="s"), NS(name="t")])
         profile = NS(
             endpoint="https://h", credentials=Credentials(), expiration_time=expires, iceberg_endpoint="https://i"
         )
-        found.rest = NS(profile=profile)  # type: ignore[attr-defined]
-        return found
+        recorder.rest = NS(profile=profile)  # type: ignore[attr-defined]
+        return recorder
 
     facts: dict[str, Any] = {"endpoint": "https://h", "credentials": "Credentials", "shares": ["s", "t"]}
     facts |= {"icebergEndpoint": "https://i"}
     counts = [2, 1, *[0] * (len(KINDS) - 2)]
     facts |= {f"num{kind.plural.capitalize()}": count for kind, count in zip(KINDS, counts, strict=True)}
-    for expires, told in ((WHEN, "2026-01-02T03:04:05Z"), (None, None)):
-        assert json.loads(run("--json profile check", client(expires))[0]) == {**facts, "tokenExpires": told}
-        assert (told or "not stated in the profile") in run("profile check", client(expires))[0]
+    for expires, expected in ((WHEN, "2026-01-02T03:04:05Z"), (None, None)):
+        assert json.loads(run("--json profile check", client(expires))[0]) == {**facts, "tokenExpires": expected}
+        assert (expected or "not stated in the profile") in run("profile check", client(expires))[0]
 
 
 def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,8 +678,8 @@ def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.
     about = {"comment": "c", "properties": {"k": "v"}}
     for schema, more in ((None, about), ("d", {})):
         monkeypatch.setattr(formats, "share_and_schema", lambda *_, schema=schema: ("s", schema))
-        found = json.loads(run("--json describe s", client)[0])
-        assert found == {"share": "S", "schema": schema, **more, "assets": assets}
+        output = json.loads(run("--json describe s", client)[0])
+        assert output == {"share": "S", "schema": schema, **more, "assets": assets}
         out = run("describe s", client)[0]
         assert [line.split() for line in out.splitlines()][-3:] == [
             ["kind", "name"], *([asset["kind"], asset["name"]] for asset in assets)
@@ -720,8 +723,8 @@ def test_table_is_described_with_all_known_facts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_digits_are_parsed_as_a_version_number() -> None:
-    for text, found in (("7", 7), ("main", "main"), ("-1", "-1"), ("²", "²"), ("", ""), (None, None)):
-        assert program.version_of_text(text) == found
+    for text, expected in (("7", 7), ("main", "main"), ("-1", "-1"), ("²", "²"), ("", ""), (None, None)):
+        assert program.version_of_text(text) == expected
 
 
 def test_same_profile_may_be_given_twice() -> None:
@@ -749,21 +752,21 @@ def test_every_command_has_the_common_options(monkeypatch: pytest.MonkeyPatch) -
         assert {one.kind for one in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
         assert made.__annotations__["context"] is typer.Context
         assert [parameters[name].default for name in ("limit", "profile", "as_json")] == [5, None, False]
-        for before, given, found in (
+        for before, given, expected in (
             (None, ("p", True, True), Settings("p", True, True)),
             (Settings("q", True, True), (None, False, False), Settings("q", True, True)),
             (Settings("q", False, False), ("p", False, False), Settings("p", False, False)),
         ):
             profile, as_json, verbose = given
             made(NS(obj=before), profile=profile, as_json=as_json, verbose=verbose, table="t", limit=1)
-            assert seen.pop() == (found, "t", 1)
+            assert seen.pop() == (expected, "t", 1)
 
 
 def test_help_of_a_command_is_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
-    found = program.Program(epilog="The end.")
-    found.callback()(lambda: None)
+    app = program.Program(epilog="The end.")
+    app.callback()(lambda: None)
 
-    @found.command("show")
+    @app.command("show")
     def _(settings: Settings) -> None:
         """Show all
         of it.
@@ -774,22 +777,22 @@ def test_help_of_a_command_is_its_docstring(capsys: pytest.CaptureFixture[str]) 
         Example: show b
         """
 
-    @found.command("fail")
+    @app.command("fail")
     def _(name: str) -> None:
         raise {"pipe": BrokenPipeError, "keys": KeyboardInterrupt}[name]
 
     # Without a command some versions of typer print the help and others raise it.
     helped = ""
     try:
-        found([], standalone_mode=False)
+        app([], standalone_mode=False)
     except Exception as raised:
         helped = cast("Any", raised).format_message()
     assert "show  Show all of it." in capsys.readouterr().out + helped
     for words in (["-h"], ["show", "--help"]):
-        found(words, standalone_mode=False)
+        app(words, standalone_mode=False)
     for name, code in (("pipe", ExitCode.BROKEN_PIPE), ("keys", ExitCode.INTERRUPTED)):
         with pytest.raises(program.Stopped) as stopped:
-            found(["fail", name], standalone_mode=False)
+            app(["fail", name], standalone_mode=False)
         assert stopped.value.code == code
     whole, own = capsys.readouterr().out.split("Usage:")[1:]
     assert "show  Show all of it." in whole
@@ -862,12 +865,12 @@ def test_exceptions_become_messages_and_exit_codes(
     assert ended(program.Stopped(ExitCode.INTERRUPTED)) == (ExitCode.INTERRUPTED, "delta-sharing: interrupted\n", 0)
     assert ended(program.Stopped(ExitCode.BROKEN_PIPE)) == (ExitCode.BROKEN_PIPE, "", 1)
     assert ended(BrokenPipeError()) == (ExitCode.BROKEN_PIPE, "", 1)
-    code, told, count = ended(OSError(errno.ENOSPC, "No space left"))
+    code, message, count = ended(OSError(errno.ENOSPC, "No space left"))
     assert (code, count) == (ExitCode.USAGE, 1)
-    assert told == "delta-sharing: Cannot write the output: No space left. Make room, or choose another place.\n"
-    code, told, count = ended(ZeroDivisionError())
+    assert message == "delta-sharing: Cannot write the output: No space left. Make room, or choose another place.\n"
+    code, message, count = ended(ZeroDivisionError())
     assert (code, count) == (ExitCode.INTERNAL, 0)
-    assert told == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"
+    assert message == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"
 
 
 def test_buffered_output_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -892,25 +895,25 @@ def test_describe_shows_the_versions_of_an_asset(capsys: pytest.CaptureFixture[s
 
     def described(noun: str, version: str | None = None, alias: str | None = None) -> Any:
         shares._describe_asset(client, noun, name, version, alias, AS_JSON)
-        found = json.loads(capsys.readouterr().out)
+        output = json.loads(capsys.readouterr().out)
         shares._describe_asset(client, noun, name, version, alias, PLAIN)
-        return found, capsys.readouterr().out.splitlines()
+        return output, capsys.readouterr().out.splitlines()
 
-    found, lines = described("model", alias="best")
-    assert found == {"kind": "model version", "version": 3}
+    result, lines = described("model", alias="best")
+    assert result == {"kind": "model version", "version": 3}
     assert rest.calls[-1] == ("get_model_alias", name, "best", {})
-    found, lines = described("model", version="4")
-    assert found["version"] == 4
+    result, lines = described("model", version="4")
+    assert result["version"] == 4
     assert rest.calls[-1] == ("get_model_version", name, 4, {})
     assert "" not in lines
     with pytest.raises(UsageError, match="Expected a number as the --version of a model, found 'x'"):
         described("model", version="x")
-    found, lines = described("model")
-    versions[0]["source"] = found["versions"][0]["source"]
-    assert found == {"kind": "model", "name": "n", "url": found["url"], "versions": versions}
-    assert "planted" not in f"{found} {lines}"
+    result, lines = described("model")
+    versions[0]["source"] = result["versions"][0]["source"]
+    assert result == {"kind": "model", "name": "n", "url": result["url"], "versions": versions}
+    assert "planted" not in f"{result} {lines}"
     # An empty line, the header, and a line for each version.
     assert [line.split() for line in lines[-4:]] == [[], ["version", "status"], ["1", "READY"], ["2"]]
-    found, lines = described("volume")
-    assert found == {"kind": "volume", "name": "n", "url": found["url"]}
+    result, lines = described("volume")
+    assert result == {"kind": "volume", "name": "n", "url": result["url"]}
     assert "" not in lines

@@ -48,12 +48,12 @@ def test_every_type_is_printed_on_one_line() -> None:
 def _commands() -> dict[str, str]:
     """Return the help of every command by its words on the command line."""
     root = typer.main.get_command(app)
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for name, command in root.commands.items():  # type: ignore[attr-defined]
         for inner, nested in getattr(command, "commands", {"": command}).items():
             if not nested.hidden:
-                found[f"{name} {inner}".strip()] = nested.help or ""
-    return found
+                results[f"{name} {inner}".strip()] = nested.help or ""
+    return results
 
 
 # The demo server does not return these; tests/unit/protocol tests them.
@@ -101,13 +101,13 @@ def test_profile_without_token_expiration_is_reported(serve_demo: Any, capsys: p
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check"]) == 0
     assert re.search(r"^tokenExpires +not stated in the profile$", capsys.readouterr().out, re.MULTILINE)
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["tokenExpires"] is None
+    output = json.loads(capsys.readouterr().out)
+    assert output["tokenExpires"] is None
     assert main(["--profile", str(serve_demo.profile_path), "ls", "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)
     for kind in ("tables", "volumes", "models", "skills"):
         listed = sum(len(schema[kind]) for schemas in tree.values() for schema in schemas.values())
-        assert found[f"num{kind.capitalize()}"] == listed > 0
+        assert output[f"num{kind.capitalize()}"] == listed > 0
 
 
 def test_timestamps_are_formatted_like_those_in_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,12 +126,12 @@ def test_command_may_have_two_words(serve_demo: Any, capsys: pytest.CaptureFixtu
         (["shares", "get", "demo", "--json"], ["share", "demo", "--json"]),
         (["tables", "credentials", "demo.shop.orders"], ["credentials", "demo.shop.orders"]),
     ):
-        told = []
+        outputs = []
         for command in (words, alike):
             code = main([*profile, *command])
             printed = capsys.readouterr()
-            told.append((code, printed.out, re.sub(r"query id \w+", "", printed.err)))
-        assert told[0] == told[1]
+            outputs.append((code, printed.out, re.sub(r"query id \w+", "", printed.err)))
+        assert outputs[0] == outputs[1]
     # A share may have the same name as the second word.
     assert main([*profile, "tables", "credentials", "--json"]) == 3
     assert "No share fits 'credentials'" in capsys.readouterr().err

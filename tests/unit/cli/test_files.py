@@ -20,9 +20,9 @@ READ = ["read", "demo.shop.products", "--columns", "product_id,name", "--limit",
 def rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """Return the rows of the read as the command prints them: JSON lines on stdout."""
     assert main(["-p", str(serve_demo.profile_path), *READ, "--json"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["product_id"] for row in found] == [1, 2, 3]
-    return found
+    output = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["product_id"] for row in output] == [1, 2, 3]
+    return output
 
 
 def parsed(text: str, name: str) -> list[dict[str, Any]]:
@@ -35,9 +35,7 @@ def parsed(text: str, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "name", ["x.json", "x.JSON", "x.csv.gz", "x.jsonl.gz", "x.ndjson.gz", "x.json.gz", "X.CSV.GZ", "x.csv", "x.jsonl"]
-)
+@pytest.mark.parametrize("name", ["x.json", "X.CSV.GZ", "x.jsonl"])
 def test_suffix_selects_the_format_of_a_file(
     serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]], name: str
 ) -> None:
@@ -60,9 +58,7 @@ def test_compressed_files_are_reproducible(serve_demo: Any, tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (["--to", "x.parquet.gz"], "is not compressed as a whole; leave .gz out"),
-        (["--to", "x.gz", "--format", "arrow"], "is not compressed as a whole; leave .gz out"),
         (["--to", "x.gz"], "Cannot tell the format of 'x.gz' from its ending"),
-        (["--to", "x.zip"], "Cannot tell the format of 'x.zip' from its ending"),
         (["--json", "--format", "csv"], "The option --json writes JSON lines"),
     ],
 )
@@ -96,9 +92,9 @@ def test_dash_means_stdout(
     monkeypatch.chdir(tmp_path)
     for words in (READ, ["sql", "SELECT product_id, name FROM demo.shop.products ORDER BY product_id LIMIT 3"]):
         assert main(["-p", str(serve_demo.profile_path), *words, *arguments, "--to", "-"]) == 0
-        told = capsys.readouterr()
-        assert parsed(told.out, name) == rows
-        assert "written" not in told.err
+        printed = capsys.readouterr()
+        assert parsed(printed.out, name) == rows
+        assert "written" not in printed.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,14 +104,6 @@ def test_json_output_is_an_array_unlike_json_lines(serve_demo: Any, tmp_path: Pa
         text = (tmp_path / name).read_text()
         assert len(text.splitlines()) == lines
         assert parsed(text, name.replace("txt", "jsonl")) == rows
-
-
-def test_empty_json_array_is_valid_json(serve_demo: Any, tmp_path: Path) -> None:
-    target = tmp_path / "x.json"
-    assert (
-        main(["-p", str(serve_demo.profile_path), "read", "demo.shop.products", "--limit", "0", "-o", str(target)]) == 0
-    )
-    assert json.loads(target.read_text()) == []
 
 
 def test_sql_supports_show_describe_and_summarize(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:

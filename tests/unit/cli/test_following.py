@@ -37,10 +37,10 @@ def test_repeated_step_replaces_its_file(folder: Path, capfd: Any) -> None:
     assert main([*FOLLOW, "--to", "out"]) == 2
     assert "has the changes of another cursor already" in capfd.readouterr().err
     assert main([*FOLLOW, "--to", "other", "--json", "--format", "csv"]) == 0
-    told = json.loads(capfd.readouterr().out)
+    output = json.loads(capfd.readouterr().out)
     assert main([*FOLLOW[:-1], "new", "--to", "demo.share"]) == 2
     assert "Cannot write into 'demo.share': File exists. Choose another directory." in capfd.readouterr().err
-    assert (told["startVersion"], told["isSnapshot"], told["isRepeat"]) == (6, True, True)
+    assert (output["startVersion"], output["isSnapshot"], output["isRepeat"]) == (6, True, True)
 
 
 def test_rows_on_stdout_are_json_lines(capfd: Any) -> None:
@@ -55,7 +55,7 @@ def test_rows_on_stdout_are_json_lines(capfd: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["head", "orders"], "found 'orders'. Did you mean 'demo.shop.orders'?"),
         (["head", "shop.order"], "found 'shop.order'. Did you mean 'demo.shop.orders'?"),
@@ -64,11 +64,11 @@ def test_rows_on_stdout_are_json_lines(capfd: Any) -> None:
         (["sql", "SELECT count(*) FROM orders"], "Did you mean 'demo.shop.orders'?"),
     ],
 )
-def test_partial_name_error_suggests_the_full_name(words: list[str], said: str, capfd: Any) -> None:
+def test_partial_name_error_suggests_the_full_name(words: list[str], message: str, capfd: Any) -> None:
     assert main(words) == 2
-    told = capfd.readouterr().err
-    assert said in told
-    assert "pg_" not in told
+    errors = capfd.readouterr().err
+    assert message in errors
+    assert "pg_" not in errors
 
 
 def test_sql_with_local_tables_needs_no_shared_table(folder: Path, capfd: Any) -> None:

@@ -40,8 +40,8 @@ def test_temporary_credentials_are_shown_only_on_request() -> None:
 
     shown, masked = output.storage_facts(given, show_secrets=True), output.storage_facts(given, show_secrets=False)
 
-    told = {name: value for name, value in msgspec.structs.asdict(keys).items() if value is not None}
-    assert shown == place | told
+    secrets = {name: value for name, value in msgspec.structs.asdict(keys).items() if value is not None}
+    assert shown == place | secrets
     assert masked == place | dict.fromkeys(("access_key_id", "secret_access_key", "session_token"), "***")
 
 

@@ -14,7 +14,7 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nonsense"], "nonsense"),
         (["describe"], "ASSET"),
@@ -27,14 +27,14 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
 def test_invalid_arguments_are_named_in_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == ExitCode.USAGE
 
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("delta-sharing: ")
-    assert said in printed.err
+    assert message in printed.err
     named = f" {arguments[0]}" if arguments[0] in ("describe", "head", "read", "shares", "sql") else ""
     assert printed.err.endswith(f"See: delta-sharing{named} --help\n")
     assert printed.err.count("\n") == 1
@@ -93,7 +93,7 @@ def test_version_and_help_need_no_profile(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "message"),
     [
         (Stopped(ExitCode.INTERRUPTED), ExitCode.INTERRUPTED, "interrupted"),
         (RuntimeError("at https://h/f?sig=secret"), ExitCode.INTERNAL, "unexpected RuntimeError: at https://h/f?***"),
@@ -103,7 +103,7 @@ def test_version_and_help_need_no_profile(capsys: pytest.CaptureFixture[str]) ->
 def test_errors_are_printed_without_a_traceback(
     raised: BaseException,
     code: ExitCode,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def app(**_: object) -> None:
@@ -112,7 +112,7 @@ def test_errors_are_printed_without_a_traceback(
     assert run(app, []) == code
 
     printed = capsys.readouterr().err
-    assert said in printed
+    assert message in printed
     assert printed.count("\n") == 1
     assert "secret" not in printed
 
@@ -139,10 +139,10 @@ def test_invalid_sql_is_reported_without_terminal_markup(
 ) -> None:
     assert main(["sql", query, "--profile", str(serve_demo.profile_path)]) == ExitCode.USAGE
 
-    said = capsys.readouterr().err
-    assert said.startswith("delta-sharing: The SQL cannot be read. ")
-    assert "\\x1b" not in said
-    assert "[4m" not in said
+    errors = capsys.readouterr().err
+    assert errors.startswith("delta-sharing: The SQL cannot be read. ")
+    assert "\\x1b" not in errors
+    assert "[4m" not in errors
 
 
 def test_unwritable_file_error_suggests_a_remedy(
@@ -157,7 +157,7 @@ def test_unwritable_file_error_suggests_a_remedy(
 
 
 def _all_errors(root: type[errors.DeltaSharingError]) -> list[type[errors.DeltaSharingError]]:
-    return [root, *(found for child in root.__subclasses__() for found in _all_errors(child))]
+    return [root, *(subclass for child in root.__subclasses__() for subclass in _all_errors(child))]
 
 
 @pytest.mark.parametrize("cls", _all_errors(errors.DeltaSharingError)[1:])

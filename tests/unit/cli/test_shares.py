@@ -20,9 +20,9 @@ def run(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command with the demo's profile and return its output, or its error message if ``code`` is given."""
 
     def command(*arguments: str, code: ExitCode = ExitCode.OK) -> str:
-        found = main(["--profile", str(serve_demo.profile_path), *arguments])
+        exit_code = main(["--profile", str(serve_demo.profile_path), *arguments])
         printed = capsys.readouterr()
-        assert found == code, printed.err
+        assert exit_code == code, printed.err
         return printed.out if code is ExitCode.OK else printed.err
 
     return command
@@ -42,18 +42,18 @@ def test_tree_shows_every_kind_of_asset(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "told"),
+    ("kind", "name", "expected"),
     [
         ("volume", "documents", "file://"),
         ("model", "churn", "How likely a customer is to leave"),
         ("skill", "sales-report", "Writes a monthly report"),
     ],
 )
-def test_each_kind_has_its_own_listing(run: Run, kind: str, name: str, told: str) -> None:
+def test_each_kind_has_its_own_listing(run: Run, kind: str, name: str, expected: str) -> None:
     header, line = run(f"{kind}s").splitlines()
     assert header.split()[0] == kind
     assert line.startswith(f"demo.shop.{name}")
-    assert told in line
+    assert expected in line
     (item,) = json.loads(run(f"{kind}s", "demo.shop", "--json"))
     assert (item[kind], item["name"], item["schema"]) == (f"demo.shop.{name}", name, "shop")
     assert item["storageLocation"].startswith("file://")
@@ -90,8 +90,8 @@ def test_describe_detects_the_kind(run: Run) -> None:
 
 
 def test_describe_of_a_model_shows_its_versions(run: Run) -> None:
-    found = json.loads(run("describe", "demo.shop.churn", "--json"))
-    assert [(one["version"], one["status"]) for one in found["versions"]] == [(1, "READY"), (2, "READY")]
+    output = json.loads(run("describe", "demo.shop.churn", "--json"))
+    assert [(one["version"], one["status"]) for one in output["versions"]] == [(1, "READY"), (2, "READY")]
     assert "Trained on the orders of week 2" in run("describe", "demo.shop.churn")
     assert json.loads(run("describe", "demo.shop.churn", "--alias", "Champion", "--json"))["version"] == 2
     pending = json.loads(run("describe", "demo.shop.churn", "--version", "3", "--json"))
@@ -149,10 +149,10 @@ OTHERS = [("table", "demo.weather.readings"), ("table", "demo.lake.refunds")]
 def test_describe_of_a_schema_or_share_shows_its_assets(
     run: Run, place: str, schema: str | None, items: list[tuple[str, str]]
 ) -> None:
-    found = json.loads(run("describe", place, "--json"))
-    assert (found["share"], found["schema"]) == ("demo", schema)
-    assert ("comment" in found) is (schema is None)
-    assert sorted((one["kind"], one["name"]) for one in found["assets"]) == sorted(items)
+    output = json.loads(run("describe", place, "--json"))
+    assert (output["share"], output["schema"]) == ("demo", schema)
+    assert ("comment" in output) is (schema is None)
+    assert sorted((one["kind"], one["name"]) for one in output["assets"]) == sorted(items)
     shown = run("describe", place)
     assert all(f"{kind:6}  {name}" in shown for kind, name in items)
     assert shown.splitlines()[0].split() == ["share", "demo"]

@@ -55,10 +55,10 @@ def test_stored_blocks_are_read_in_full_and_in_part(
     # Entries are not written in another directory first, as it may be on another disk.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     cache.put("f", block(50, 100), 200, V1)
-    for wanted in (ByteRange(50, 100), ByteRange(60, 61)):
-        found = cache.get("f", wanted, 200, V1.agrees)
-        assert found is not None
-        assert (found.start, found.data.to_pybytes()) == (wanted.start, DATA[wanted.start : wanted.stop])
+    for byte_range in (ByteRange(50, 100), ByteRange(60, 61)):
+        result = cache.get("f", byte_range, 200, V1.agrees)
+        assert result is not None
+        assert (result.start, result.data.to_pybytes()) == (byte_range.start, DATA[byte_range.start : byte_range.stop])
 
 
 @pytest.mark.parametrize(("start", "stop"), [(49, 60), (90, 101), (0, 10)])
@@ -239,8 +239,8 @@ def test_oldest_entry_is_deleted_from_any_directory(tmp_path: Path, oldest: str)
 
     FileCache(tmp_path, 3 * size + 99, "table").put("d", block(0, 100), 200, V1)
 
-    found = [name for name in "abcd" if cache.get(name, ByteRange(0, 100), 200, V1.agrees) is not None]
-    assert found == [name for name in "abcd" if name != oldest]
+    results = [name for name in "abcd" if cache.get(name, ByteRange(0, 100), 200, V1.agrees) is not None]
+    assert results == [name for name in "abcd" if name != oldest]
 
 
 def test_block_larger_than_the_cache_is_not_stored(tmp_path: Path) -> None:
@@ -268,13 +268,13 @@ def test_concurrent_writers_do_not_corrupt_blocks(tmp_path: Path) -> None:
     )
     other = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     cache = FileCache(tmp_path, 100_000_000, "table")
-    found: list[int] = []
+    results: list[int] = []
 
     def work() -> None:
         for _ in range(30):
             cache.put("f", ByteBlock(0, pa.py_buffer(bytes(100_000))), 100_000, V1)
             held = cache.get("f", ByteRange(0, 100_000), 100_000, V1.agrees)
-            found.append(-1 if held is None else held.data.size)
+            results.append(-1 if held is None else held.data.size)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -282,7 +282,7 @@ def test_concurrent_writers_do_not_corrupt_blocks(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert other.wait(60) == 0
-    assert set(found) == {100_000}
+    assert set(results) == {100_000}
     assert len(files_of(tmp_path)) == 1
 
 
@@ -332,8 +332,8 @@ def test_read_of_other_columns_fetches_only_them(make_table: MakeTable, tmp_path
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     rows_of(table.plan(options=options, columns=["c3"]))
     before = table.storage.sent
-    found = rows_of(table.plan(options=options, columns=["c3", "c7"]))
-    assert found.num_rows == 60_000
+    result = rows_of(table.plan(options=options, columns=["c3", "c7"]))
+    assert result.num_rows == 60_000
     assert table.storage.sent - before <= 1.01 * 60_000 * 8
 
 
@@ -432,15 +432,15 @@ def test_file_without_an_id_or_bytes_is_not_stored(cache: FileCache, tmp_path: P
 def test_longest_stored_block_at_the_end_of_a_file_is_used(cache: FileCache) -> None:
     for start, stop in ((190, 200), (150, 200), (170, 200), (0, 199)):
         cache.put("f", block(start, stop), 200, V1)
-    found = cache.get("f", None, 200, V1.agrees)
-    assert found is not None
-    assert (found.start, found.data.to_pybytes()) == (150, DATA[150:])
+    result = cache.get("f", None, 200, V1.agrees)
+    assert result is not None
+    assert (result.start, result.data.to_pybytes()) == (150, DATA[150:])
     # A corrupted block does not end the search.
     (longest,) = cache._folder("f").glob("150-*")
     longest.write_bytes(b"")
-    found = cache.get("f", None, 200, V1.agrees)
-    assert found is not None
-    assert found.start == 170
+    result = cache.get("f", None, 200, V1.agrees)
+    assert result is not None
+    assert result.start == 170
     cache.drop("f")
     assert cache.get("f", None, 200, V1.agrees) is None
 

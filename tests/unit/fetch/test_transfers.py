@@ -45,8 +45,8 @@ class Sent:
     async def read(self) -> bytes:
         if self.broken and not self.data:
             raise Transient(TransportError("broken", table="s.d.t"))
-        found, self.data = self.data[: self.piece], self.data[self.piece :]
-        return found
+        result, self.data = self.data[: self.piece], self.data[self.piece :]
+        return result
 
 
 Answer = Any
@@ -103,8 +103,8 @@ def read(file: RemoteFile, start: int = 0, stop: int = SIZE) -> bytes:
 
 
 def tail(file: RemoteFile, length: int) -> tuple[int, bytes]:
-    total, found = asyncio.run(asyncio.wait_for(file.read_tail(length), HANGS))
-    return total, bytes(found)
+    total, result = asyncio.run(asyncio.wait_for(file.read_tail(length), HANGS))
+    return total, bytes(result)
 
 
 def refused(kind: type[DeltaSharingError], call: Callable[[], object], *words: str) -> DeltaSharingError:
@@ -202,9 +202,9 @@ def test_error_explains_the_http_status() -> None:
     for status in (400, 401, 403, 410):
         words = f"the storage refused its URL (HTTP status {status}); it may have expired."
         refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
-    told = Refused(403, None, "AccessDenied")
+    refusal = Refused(403, None, "AccessDenied")
     words = "the storage refused its URL (HTTP status 403, AccessDenied)."
-    refused(TransportError, lambda: read(made(Store([told]))), words)
+    refused(TransportError, lambda: read(made(Store([refusal]))), words)
     for status in (412, 418, 501, 505):
         words = f"responded with HTTP status {status}."
         refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
@@ -220,7 +220,7 @@ def test_error_explains_the_http_status() -> None:
     assert "planted" not in str(caught.value)
 
 
-def test_store_errors_get_the_missing_names() -> None:
+def test_store_errors_name_the_table_and_file() -> None:
     error = DataError("odd")
     refused(DataError, lambda: read(made(Store([error]))), "odd")
     named = DataError("odd", table="other", file_id="theirs")
@@ -274,8 +274,8 @@ def test_renewal_is_shared_and_its_failure_is_not_cached() -> None:
     file = made(store, renews=True)
 
     async def both() -> list[bytes]:
-        found = await asyncio.gather(file.read(ByteRange(0, 10)), file.read(ByteRange(10, 20)))
-        return sorted(map(bytes, found))
+        pieces = await asyncio.gather(file.read(ByteRange(0, 10)), file.read(ByteRange(10, 20)))
+        return sorted(map(bytes, pieces))
 
     assert asyncio.run(both()) == [DATA[:10], DATA[10:20]]
     assert len(store.asked) == 1
@@ -296,7 +296,7 @@ def test_renewal_is_shared_and_its_failure_is_not_cached() -> None:
 
 
 def test_tail_request_gives_the_length_of_the_file() -> None:
-    for sent, length, found in (
+    for sent, length, expected in (
         (Sent(90), 10, DATA[90:]),
         (Sent(), 10, DATA[90:]),
         (Sent(), SIZE, DATA),
@@ -305,9 +305,9 @@ def test_tail_request_gives_the_length_of_the_file() -> None:
     ):
         store = Store([sent])
         file = made(store, size=-1)
-        assert tail(file, length) == (sent.span.total, found)
+        assert tail(file, length) == (sent.span.total, expected)
         assert (store.wanted, file.size) == ([length], -1)
-        assert file.reader.report.bytes == len(found)
+        assert file.reader.report.bytes == len(expected)
     # Each attempt starts again, even if the file grew, when no header shows that.
     store = Store([Sent(90, broken=True, data=DATA[90:95]), Sent(90)])
     assert tail(made(store, size=-1), 10) == (SIZE, DATA[90:])

@@ -41,7 +41,7 @@ def batches(
     versions: tuple[VersionFiles, ...], rows: dict[int, tuple[int, ...]], budget: BatchLimits, window: int = 100
 ) -> list[int]:
     """Return the row counts of the non-empty batches of a stream that starts at version 0."""
-    found, position, last = [], Position(0), versions[-1].version
+    result, position, last = [], Position(0), versions[-1].version
     while position.version <= last:
         reached = admit(position, versions[position.version : position.version + window], budget)
         assert reached > position
@@ -51,9 +51,9 @@ def batches(
             for index, count in enumerate(rows.get(version.version, ()))
             if position < Position(version.version, index) <= reached
         )
-        found += [number] if number else []
+        result += [number] if number else []
         position = reached
-    return found
+    return result
 
 
 @pytest.mark.parametrize(

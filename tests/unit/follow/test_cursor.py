@@ -61,7 +61,7 @@ def test_cursor_matches_equivalent_names_and_endpoints(cursor: CursorFile) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "it is empty"),
         (b"\n", "it is empty"),
@@ -80,11 +80,11 @@ def test_cursor_matches_equivalent_names_and_endpoints(cursor: CursorFile) -> No
         ({"committed": {**END.to_json(), "sourceVersion": 9}}, "'sourceVersion' 9"),
     ],
 )
-def test_invalid_cursor_is_refused_by_name(cursor: CursorFile, content: Any, said: str) -> None:
+def test_invalid_cursor_is_refused_by_name(cursor: CursorFile, content: Any, message: str) -> None:
     cursor.write(State("a", 4, END, None))
     whole = json.loads(cursor.path.read_text())
     cursor.path.write_bytes(content if isinstance(content, bytes) else json.dumps({**whole, **content}).encode())
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         cursor.read()
     assert f"delete '{cursor.path}'" in str(caught.value)
 

@@ -29,10 +29,10 @@ FORMATS = (ResponseFormat.DELTA, ResponseFormat.PARQUET)
 @pytest.fixture
 def table(lake: Any) -> TableWriter:
     """Versions 1 and 2 have three files each."""
-    found = TableWriter(lake.root / "t", ID)
+    writer = TableWriter(lake.root / "t", ID)
     for version in (0, 1):
-        found.insert(*(rows_of([10 * version + number]) for number in range(3)))
-    return found
+        writer.insert(*(rows_of([10 * version + number]) for number in range(3)))
+    return writer
 
 
 def follower(lake: Any, wire: ResponseFormat = ResponseFormat.AUTO, **asked: Any) -> Follower:
@@ -42,9 +42,9 @@ def follower(lake: Any, wire: ResponseFormat = ResponseFormat.AUTO, **asked: Any
 
 
 def next_of(follower: Follower, start: Any) -> Offset:
-    found = follower.next_offset(start, ONE)
-    assert isinstance(found, Offset)
-    return found
+    result = follower.next_offset(start, ONE)
+    assert isinstance(result, Offset)
+    return result
 
 
 def paths(follower: Follower, start: Any, end: Offset) -> list[str | None]:

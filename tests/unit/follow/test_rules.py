@@ -128,8 +128,8 @@ PLAIN = table(("a", "integer"), ("b", "string"))
     ],
 )
 def test_columns_already_read_must_be_in_the_new_schema(seen: Metadata, fragment: str | None) -> None:
-    found = difference(seen, PLAIN)
-    assert found is None if fragment is None else fragment in str(found)
+    result = difference(seen, PLAIN)
+    assert result is None if fragment is None else fragment in str(result)
 
 
 def test_nullability_is_ignored() -> None:
@@ -260,6 +260,8 @@ def test_permanent_errors_are_raised(max_outage: float, error: DeltaSharingError
 
 
 def test_unimplemented_request_fails_at_once() -> None:
-    found = {status: may_pass(RequestError("x", status=status)) for status in (400, 404, 429, 500, 501, 503, 505, 520)}
-    assert [status for status, passes in found.items() if passes] == [429, 500, 503, 520]
+    results = {
+        status: may_pass(RequestError("x", status=status)) for status in (400, 404, 429, 500, 501, 503, 505, 520)
+    }
+    assert [status for status, passes in results.items() if passes] == [429, 500, 503, 520]
     assert may_pass(TransportError("x"))

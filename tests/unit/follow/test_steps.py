@@ -29,14 +29,14 @@ NOW = "available-now"
 def table(lake: Any) -> TableWriter:
     """Version 1 has the rows 1 and 2, each in its own file; version 3 removes the first and adds 3; version 5 adds
     4."""
-    found = TableWriter(lake.root / "t", ID, properties=FEED)
-    files = [found.file(rows_of([number])) for number in (1, 2)]
-    found.commit(add=files)
-    found.commit(metadata=True)
-    found.commit(add=[found.file(rows_of([3]))], remove=[files[0]])
-    found.commit(metadata=True)
-    found.insert(rows_of([4]))
-    return found
+    writer = TableWriter(lake.root / "t", ID, properties=FEED)
+    files = [writer.file(rows_of([number])) for number in (1, 2)]
+    writer.commit(add=files)
+    writer.commit(metadata=True)
+    writer.commit(add=[writer.file(rows_of([3]))], remove=[files[0]])
+    writer.commit(metadata=True)
+    writer.insert(rows_of([4]))
+    return writer
 
 
 @pytest.fixture
@@ -56,12 +56,12 @@ def content(read: Any) -> list[tuple[int, str, int]]:
 
 def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, int, list[tuple[int, str, int]]]]:
     """Follow to the end and commit every step; return versions and rows of each."""
-    found = []
+    results = []
     for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
         assert changes.request.response_format.value == asked.get("response_format", "auto")
-        found.append((changes.start_version, changes.end_version, content(changes)))
+        results.append((changes.start_version, changes.end_version, content(changes)))
         changes.commit()
-    return found
+    return results
 
 
 # --- steps ---
@@ -82,21 +82,21 @@ def test_snapshot_is_followed_by_each_change_once(
 def test_steps_from_a_version_equal_a_read_of_its_changes(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     for most, steps in ((1, [(0, 2), (3, 4), (5, 5)]), (2, [(0, 2), (3, 4), (5, 5)]), (3, [(0, 4), (5, 5)])):
         cursor.unlink(missing_ok=True)
-        found = followed(lake, cursor, starting_version=0, max_files=most)
-        assert [(start, end) for start, end, _ in found] == steps
-        for start, end, rows in found:
+        result = followed(lake, cursor, starting_version=0, max_files=most)
+        assert [(start, end) for start, end, _ in result] == steps
+        for start, end, rows in result:
             assert rows == content(shared(lake).changes(start, end))
 
 
 def test_large_snapshot_is_split_and_its_last_part_marked(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
-    rows, told = [], []
+    rows, marks = [], []
     for changes in shared(lake).follow(cursor, trigger=NOW, max_bytes=1):
         assert (changes.start_version, changes.end_version, changes.is_snapshot) == (5, 5, True)
         rows += content(changes)
-        told.append((changes.number, changes.completes_version))
+        marks.append((changes.number, changes.completes_version))
         changes.commit()
     assert sorted(rows) == content(shared(lake).follow(cursor.with_name("other")).__iter__().__next__())
-    assert told == [(0, False), (1, False), (2, True)]
+    assert marks == [(0, False), (1, False), (2, True)]
 
 
 def test_backlog_is_split_at_versions(lake: Any, cursor: pathlib.Path) -> None:
@@ -104,9 +104,9 @@ def test_backlog_is_split_at_versions(lake: Any, cursor: pathlib.Path) -> None:
     for number in range(230):
         # More empty versions than one request covers.
         table.commit(metadata=True) if number % 150 else table.insert(rows_of([number]), rows_of([-number]))
-    found = followed(lake, cursor, starting_version=0, max_files=1)
-    assert [(start, end) for start, end, _ in found] == [(0, 99), (100, 199)]
-    assert [row[:2] for _, _, rows in found for row in rows] == [(0, "insert")] * 2 + [
+    steps = followed(lake, cursor, starting_version=0, max_files=1)
+    assert [(start, end) for start, end, _ in steps] == [(0, 99), (100, 199)]
+    assert [row[:2] for _, _, rows in steps for row in rows] == [(0, "insert")] * 2 + [
         (-150, "insert"),
         (150, "insert"),
     ]
@@ -121,9 +121,9 @@ def test_step_of_several_requests_is_repeated_whole(lake: Any, cursor: pathlib.P
     for _ in range(120):
         table.commit(metadata=True)
     table.insert(rows_of([2]), rows_of([3]))
-    found = next(steps)
+    result = next(steps)
     again = next(iter(shared(lake, "t").follow(cursor.with_name("copy"), starting_version=0)))
-    assert (found.start_version, found.end_version, found.count()) == (2, 122, 2)
+    assert (result.start_version, result.end_version, result.count()) == (2, 122, 2)
     assert (again.start_version, again.end_version, again.count()) == (0, 99, 1)
     del steps
     again = next(iter(shared(lake).follow(cursor)))
@@ -151,11 +151,11 @@ def test_empty_table_has_a_snapshot_without_rows(lake: Any, cursor: pathlib.Path
 
 def test_columns_and_filter_apply_to_all_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     asked = {"columns": ["_change_type", "id"], "filter": "id >= 3", "trigger": NOW}
-    found = []
+    results = []
     for changes in shared(lake).follow(cursor, starting_version=0, **asked):
-        found += changes.to_arrow().to_pylist()
+        results += changes.to_arrow().to_pylist()
         changes.commit()
-    assert found == [{"_change_type": "insert", "id": 3}, {"_change_type": "insert", "id": 4}]
+    assert results == [{"_change_type": "insert", "id": 3}, {"_change_type": "insert", "id": 4}]
 
 
 def test_changes_have_the_outputs_of_a_read(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
@@ -173,11 +173,11 @@ def test_changes_have_the_outputs_of_a_read(lake: Any, table: TableWriter, curso
 
 def test_async_for_gives_the_same_steps(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     async def run() -> list[tuple[int, int]]:
-        found = []
+        results = []
         async for changes in shared(lake).follow(cursor, starting_version=0, max_files=1, trigger=NOW):
-            found.append((changes.end_version, (await changes.to_arrow_async()).num_rows))
+            results.append((changes.end_version, (await changes.to_arrow_async()).num_rows))
             changes.commit()
-        return found
+        return results
 
     assert asyncio.run(run()) == [(2, 2), (4, 2), (5, 1)]
     table.insert(rows_of([5]))
@@ -201,13 +201,13 @@ def test_loop_waits_for_versions_and_ends_at_break(
     monkeypatch.setattr(
         VersionClock.__init__, "__defaults__", (lambda: clock[0], *VersionClock.__init__.__defaults__[1:])
     )
-    found = []
+    results = []
     for changes in shared(lake).follow(cursor, every=30):
-        found.append(content(changes))
+        results.append(content(changes))
         changes.commit()
-        if len(found) == 2:
+        if len(results) == 2:
             break
-    assert found[1] == [(5, "insert", 6)]
+    assert results[1] == [(5, "insert", 6)]
     assert waits == [30.0] * 3
     assert followed(lake, cursor) == []
 
@@ -236,9 +236,9 @@ def test_snapshot_part_is_repeated_after_a_table_change(lake: Any, table: TableW
             break
         changes.commit()
     table.insert(rows_of([5]))
-    found = followed(lake, cursor, max_files=1)
-    assert found[0] == (5, 5, parts[1])
-    assert sorted(row for rows in (parts[0], *(rows for _, _, rows in found)) for row in rows) == [
+    steps = followed(lake, cursor, max_files=1)
+    assert steps[0] == (5, 5, parts[1])
+    assert sorted(row for rows in (parts[0], *(rows for _, _, rows in steps)) for row in rows) == [
         (2, "insert", 5),
         (3, "insert", 5),
         (4, "insert", 5),
@@ -294,9 +294,9 @@ def test_random_crashes_neither_lose_nor_repeat_rows(lake: Any, tmp_path: pathli
             last = life == 7
             asked = {"max_files": 1000 if last else chance.randint(1, 4), "starting_version": start}
             for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
-                found = (changes.start_version, changes.end_version, changes.is_snapshot, content(changes))
+                result = (changes.start_version, changes.end_version, changes.is_snapshot, content(changes))
                 assert changes.is_repeat == (changes.id in stored)
-                assert stored.setdefault(changes.id, found) == found
+                assert stored.setdefault(changes.id, result) == result
                 repeats += changes.is_repeat
                 if not last and chance.random() < 0.4:
                     break
@@ -329,14 +329,14 @@ def test_added_columns_and_widened_types_are_followed(lake: Any, table: TableWri
     table.schema = WIDER
     table.commit(metadata=True)
     table.insert([{"id": 6, "extra": "x"}])
-    found = []
+    results = []
     for changes in steps:
-        found += changes.to_arrow().to_pylist()
+        results += changes.to_arrow().to_pylist()
         changes.commit()
-        if len(found) == 2:
+        if len(results) == 2:
             break
     steps.close()  # type: ignore[attr-defined]
-    assert [(row["id"], row.get("extra")) for row in found] == [(5, None), (6, "x")]
+    assert [(row["id"], row.get("extra")) for row in results] == [(5, None), (6, "x")]
 
 
 def test_other_schema_changes_are_refused_by_name(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
@@ -351,11 +351,11 @@ def test_other_schema_changes_are_refused_by_name(lake: Any, table: TableWriter,
 
 
 def followed_versions(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[int]:
-    found = []
+    results = []
     for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
-        found.append(changes.end_version)
+        results.append(changes.end_version)
         changes.commit()
-    return found
+    return results
 
 
 def test_unreadable_columns_must_be_deselected_by_name(
@@ -391,8 +391,8 @@ def test_removed_history_is_reported(lake: Any, table: TableWriter, cursor: path
 
 def test_repeated_step_with_missing_files_is_refused(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     next(iter(shared(lake).follow(cursor, starting_version=1)))
-    said = json.loads(cursor.read_text())
-    cursor.write_text(json.dumps({**said, "files": said["files"] + 1}))
+    state = json.loads(cursor.read_text())
+    cursor.write_text(json.dumps({**state, "files": state["files"] + 1}))
     with pytest.raises(ds.DataError, match=r"had 6 files when they were handed out first, and have 5 now"):
         followed(lake, cursor)
 
@@ -474,7 +474,7 @@ def test_cursor_belongs_to_one_table_and_one_loop(lake: Any, table: TableWriter,
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ({"trigger": "once"}, "'trigger' must be 'available-now'"),
         ({"every": 0}, "'every' must be a number of 1 or more, found 0"),
@@ -488,8 +488,8 @@ def test_cursor_belongs_to_one_table_and_one_loop(lake: Any, table: TableWriter,
         ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "followed by URL only"),
     ],
 )
-def test_invalid_requests_are_refused(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(ds.UsageError, match=said):
+def test_invalid_requests_are_refused(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ds.UsageError, match=message):
         shared(lake).follow(cursor, **asked)
 
 

@@ -255,9 +255,9 @@ def test_array_blocks_with_byte_sizes_are_read() -> None:
     items = encode("int", 5) + encode("int", 6)
     body = encode("long", -2) + encode("long", len(items)) + items + encode("long", 0)
 
-    found = list(read_avro(avro_file(schema, [], codec="null") + avro_block(1, body, "null"), "x").records)
+    records = list(read_avro(avro_file(schema, [], codec="null") + avro_block(1, body, "null"), "x").records)
 
-    assert found == [{"1": [5, 6]}]
+    assert records == [{"1": [5, 6]}]
 
 
 def test_file_continues_after_an_empty_block() -> None:
@@ -288,7 +288,7 @@ def test_manifest_list_is_read() -> None:
     entry = {"manifest_path": "p", "manifest_length": 3, "partition_spec_id": 0, "content": 1, "sequence_number": 5,
              "min_sequence_number": 0, "added_snapshot_id": 9, "partitions": summaries}  # fmt: skip
 
-    (found,) = read_avro(avro_file(MANIFEST_LIST_SCHEMA, [entry]), "x").records
+    (records,) = read_avro(avro_file(MANIFEST_LIST_SCHEMA, [entry]), "x").records
 
-    assert found["507"] == [{"509": True, "518": None, "510": b"a", "511": b"z"}]
-    assert (found["500"], found["517"], found["515"], found["520"]) == ("p", 1, 5, None)
+    assert records["507"] == [{"509": True, "518": None, "510": b"a", "511": b"z"}]
+    assert (records["500"], records["517"], records["515"], records["520"]) == ("p", 1, 5, None)

@@ -44,9 +44,9 @@ def _read(made: HandMade, files: list[dict[str, Any]], **fields: Any) -> list[Fi
 
 
 def test_added_files_inherit_the_sequence_number(made: HandMade) -> None:
-    found = _read(made, [_file(1), _file(2, sequence_number=3), _file(3, status=0, sequence_number=2)])
+    files = _read(made, [_file(1), _file(2, sequence_number=3), _file(3, status=0, sequence_number=2)])
 
-    assert [file.sequence_number for file in found] == [7, 3, 2]
+    assert [file.sequence_number for file in files] == [7, 3, 2]
 
 
 def test_existing_files_do_not_inherit(made: HandMade) -> None:
@@ -57,9 +57,9 @@ def test_existing_files_do_not_inherit(made: HandMade) -> None:
 
 
 def test_deleted_entries_are_left_out(made: HandMade) -> None:
-    found = _read(made, [_file(1), _file(2, status=2, sequence_number=1), _file(3)])
+    files = _read(made, [_file(1), _file(2, status=2, sequence_number=1), _file(3)])
 
-    assert [file.path for file in found] == ["s3://b/1.parquet", "s3://b/3.parquet"]
+    assert [file.path for file in files] == ["s3://b/1.parquet", "s3://b/3.parquet"]
 
 
 def test_first_row_ids_follow_the_specification(made: HandMade) -> None:
@@ -159,13 +159,13 @@ SPECS = {
 
 
 def _live(path: str, sequence_number: int, **fields: Any) -> File:
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "path": path, "format": "parquet", "size": 1, "records": 1, "content": Content.DATA, "spec_id": 1,
         "partition": {"1000": 5}, "sequence_number": sequence_number, "first_row_id": None, "null_counts": None,
         "lower": None, "upper": None, "equality_ids": (), "referenced_data_file": None, "content_offset": None,
         "content_size": None, **fields,
     }  # fmt: skip
-    return File(**found)
+    return File(**results)
 
 
 def _positions(sequence_number: int, **fields: Any) -> File:
@@ -183,8 +183,8 @@ def _vector(sequence_number: int, path: str = "d", **fields: Any) -> File:
 
 
 def _applied(data: File, *deletes: File) -> list[str]:
-    found = DeleteIndex(deletes, SPECS).of(data)
-    return [one.path for one in (*([found.vector] if found.vector else ()), *found.positions, *found.equality)]
+    result = DeleteIndex(deletes, SPECS).of(data)
+    return [one.path for one in (*([result.vector] if result.vector else ()), *result.positions, *result.equality)]
 
 
 def test_deletes_apply_by_sequence_number() -> None:
@@ -271,15 +271,15 @@ def _position_file(made: HandMade, rows: list[tuple[str, int]]) -> bytes:
 def test_positions_are_grouped_by_data_file(made: HandMade) -> None:
     rows = [("a", 5), ("b", 1), ("a", 0), ("a", 5), ("c", 2**40)]
 
-    found = read_positions(_position_file(made, rows), 5, "p.parquet")
+    positions = read_positions(_position_file(made, rows), 5, "p.parquet")
 
-    assert [list(vector.positions()) for name in "abc" if (vector := found.of(name)) is not None] == [
+    assert [list(vector.positions()) for name in "abc" if (vector := positions.of(name)) is not None] == [
         [0, 5],
         [1],
         [2**40],
     ]
-    assert found.of("d") is None
-    first, second = found.of("a"), found.of("b")
+    assert positions.of("d") is None
+    first, second = positions.of("a"), positions.of("b")
     assert first is not None
     assert second is not None
     assert list(union([first, second]).positions()) == [0, 1, 5]

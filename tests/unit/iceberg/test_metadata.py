@@ -49,8 +49,8 @@ def _metadata(**fields: Any) -> TableMetadata:
 
 
 def _chosen(metadata: TableMetadata, version: Any = None, timestamp: str | None = None) -> tuple[int | None, int]:
-    found = choose(metadata, version, timestamp)
-    return (None if found.snapshot is None else found.snapshot.snapshot_id), found.schema["schema-id"]
+    snapshot = choose(metadata, version, timestamp)
+    return (None if snapshot.snapshot is None else snapshot.snapshot.snapshot_id), snapshot.schema["schema-id"]
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_nested_types_keep_their_ids_and_nullability() -> None:
 
 @pytest.mark.parametrize("kind", ["interval", "short", "byte", "decimal", "time(9)"])
 def test_columns_of_unknown_types_are_omitted(kind: str) -> None:
-    found = _parsed(_column(kind), {"id": 6, "name": "d", "required": False, "type": "int"})
+    schema = _parsed(_column(kind), {"id": 6, "name": "d", "required": False, "type": "int"})
 
-    assert found.names == ["d"]
-    assert found.left_out[0].path == ("c",)
-    assert kind in found.left_out[0].type
+    assert schema.names == ["d"]
+    assert schema.left_out[0].path == ("c",)
+    assert kind in schema.left_out[0].type
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ def test_bytes_are_inside_the_bounds_of_their_partition(value: bytes, width: int
 
 
 def _transformed(name: str, source: Any, value: int) -> Any:
-    found = transforms.parse_transform(name).transform(source)(value)
-    return found if isinstance(found, int) or found is None else (found - datetime.date(1970, 1, 1)).days
+    result = transforms.parse_transform(name).transform(source)(value)
+    return result if isinstance(result, int) or result is None else (result - datetime.date(1970, 1, 1)).days
 
 
 def test_days_are_exact_after_1970() -> None:
@@ -300,13 +300,13 @@ def _bound(text: str) -> Any:
         ("a + 1 = 2", None),
     ],
 )
-def test_values_allowed_by_a_filter(text: str, expected: set[int] | None) -> None:
-    found = equal_values(_bound(text), ("a",))
+def test_equality_filters_give_the_possible_values(text: str, expected: set[int] | None) -> None:
+    result = equal_values(_bound(text), ("a",))
 
-    assert found == (None if expected is None else frozenset(expected))
+    assert result == (None if expected is None else frozenset(expected))
 
 
-def test_buckets_allowed_by_a_filter() -> None:
+def test_equality_filters_give_the_possible_buckets() -> None:
     spec = PartitionSpec(0, [PartitionField("p", "bucket[8]", 1, field_id=1000), PartitionField("q", "day", 1)])
     fields = bind_spec(spec, sources(_SCHEMA))
 

@@ -85,13 +85,13 @@ def url_of(line: dict[str, Any]) -> str:
 
 def kinds(lines: Lines) -> list[tuple[int, str]]:
     """Return the version and action of every changed file."""
-    found = []
+    results = []
     for line in lines.files:
         ((kind, file),) = line.items()
         if kind == "file":
             (kind,) = file["deltaSingleAction"]
-        found.append((file["version"], kind))
-    return found
+        results.append((file["version"], kind))
+    return results
 
 
 def error_of(response: requests.Response) -> tuple[int, str]:

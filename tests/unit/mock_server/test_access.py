@@ -105,9 +105,9 @@ def test_a_table_in_s3_is_read_both_ways(
     assert (table["accessModes"], table["location"]) == (["url", "dir"], "s3://tables/warehouse/plain")
 
     answers = [api.query("plain"), api.query("vectors", DELTA), api.changes("vectors", "startingVersion=0", DELTA)]
-    found = {unquote(urlsplit(url).path) for lines in answers for url in lines.urls}
+    paths = {unquote(urlsplit(url).path) for lines in answers for url in lines.urls}
     assert all(api.fetch(url).content.startswith(b"PAR1") for lines in answers for url in lines.urls)
-    assert all(path.startswith("/tables/warehouse/") for path in found)
+    assert all(path.startswith("/tables/warehouse/") for path in paths)
     vector = answers[1].files[0]["file"]["deltaSingleAction"]["add"]["deletionVector"]
     assert api.fetch(vector["pathOrInlineDv"]).status_code == 200
 

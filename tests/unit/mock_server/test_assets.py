@@ -31,7 +31,7 @@ CREDENTIALS = {
 
 
 def test_each_api_of_assets_has_a_name() -> None:
-    found = {" ".join(path): api for path, (api, _) in asset_answers._apis().items()}
+    results = {" ".join(path): api for path, (api, _) in asset_answers._apis().items()}
     expected = {}
     for one, many in (("volume", "volumes"), ("skill", "skills"), ("model", "models")):
         listed = f"GET shares * schemas * {many}"
@@ -45,7 +45,7 @@ def test_each_api_of_assets_has_a_name() -> None:
     expected[f"GET {model} aliases *"] = "model-alias"
     for name in ("temporary-model-version-credentials", "temporary-model-credentials"):
         expected[f"POST {model} versions * {name}"] = name
-    assert found == expected
+    assert results == expected
     kinds = {kind for _, kind in asset_answers._apis().values()}
     assert kinds == set(AssetKind)
 
@@ -110,8 +110,8 @@ def test_directories_are_listed_and_described(shared: Api, folder: Path) -> None
         "storageLocation": (folder / "docs").as_uri(),
     }
     (skill,) = shared.get(f"{SHOP}/skills").json()["items"]
-    told = {"description": "Writes a report", "allowedTools": "Read Bash", "metadata": {"n": "1"}}
-    assert skill | told | {"storageLocation": (folder / "report").as_uri()} == skill
+    properties = {"description": "Writes a report", "allowedTools": "Read Bash", "metadata": {"n": "1"}}
+    assert skill | properties | {"storageLocation": (folder / "report").as_uri()} == skill
     (model,) = shared.get(f"{SHOP}/models").json()["items"]
     assert model["storageLocation"] == (folder / "churn").as_uri()
     for plural, item in zip(PLURALS, (volume, skill, model), strict=True):
@@ -140,13 +140,13 @@ def test_listings_of_assets_have_pages(folder: Path, start: Callable[..., Api], 
         (folder / name / "SKILL.md").write_text(SKILL)
     api = start({}, **{plural: {f"s.shop.{name}": folder / name for name in names}})
     for path in (f"{SHOP}/{plural}", f"shares/s/all-{plural}"):
-        found, token = [], ""
+        result, token = [], ""
         while True:
             page = api.get(f"{path}?maxResults=1&pageToken={token}" if token else f"{path}?maxResults=1").json()
-            found += [item["name"] for item in page["items"]]
+            result += [item["name"] for item in page["items"]]
             if not (token := page.get("nextPageToken", "")):
                 break
-        assert found == names
+        assert result == names
         empty = api.get(f"{path}?maxResults=0").json()
         assert (empty["items"], bool(empty["nextPageToken"])) == ([], True)
         for wrong in ("maxResults=-1", "maxResults=x", "pageToken=x"):
@@ -386,8 +386,8 @@ def test_invalid_assets_in_a_configuration_file_are_refused(folder: Path, line: 
 
 def test_demo_shares_every_kind_of_asset(start: Callable[..., Api], tmp_path: Path) -> None:
     api = start(demo.build(tmp_path))
-    found = {plural: api.get(f"shares/demo/all-{plural}").json()["items"] for plural in PLURALS}
-    assert {plural: [item["name"] for item in items] for plural, items in found.items()} == {
+    results = {plural: api.get(f"shares/demo/all-{plural}").json()["items"] for plural in PLURALS}
+    assert {plural: [item["name"] for item in items] for plural, items in results.items()} == {
         "volumes": ["documents"],
         "skills": ["sales-report"],
         "models": ["churn"],

@@ -172,8 +172,8 @@ shares:
     )
     api = start(config.catalog)
     first, bare = api.get("shares").json()["items"]
-    told = {"displayName": "Sales", "comment": "all of them", "properties": {"owner": "me"}}
-    assert {key: first[key] for key in told} == told
+    details = {"displayName": "Sales", "comment": "all of them", "properties": {"owner": "me"}}
+    assert {key: first[key] for key in details} == details
     assert bare.keys() == {"name", "id"}
     assert api.get("shares/s").json()["share"] == first
     assert api.get("shares/s/all-tables").json()["items"][0]["displayName"] == "T"

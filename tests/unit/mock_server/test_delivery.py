@@ -95,18 +95,18 @@ def test_header_and_body_are_sent_without_nagle_delay(
     start: Callable[..., Api], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With Nagle's algorithm the body would wait 40 ms for the acknowledgement of the header.
-    found = []
+    results = []
     made = ServingProtocol.connection_made
 
     def connection_made(self: ServingProtocol, transport: asyncio.Transport) -> None:
         made(self, transport)
-        found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        results.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
     monkeypatch.setattr(ServingProtocol, "connection_made", connection_made)
     own = start(large_table(tmp_path))
     own.fetch(own.query("t").urls[0])
-    assert found
-    assert all(found)
+    assert results
+    assert all(results)
 
 
 @pytest.mark.parametrize(("disconnected", "closing"), [(True, False), (False, True), (True, True)])

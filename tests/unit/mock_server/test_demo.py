@@ -106,14 +106,14 @@ def test_row_ids_are_unique_and_stay_with_their_rows(root: Path) -> None:
     log = DeltaLog.open(root / "shop" / "orders")
 
     def ids(version: int) -> dict[int, int]:
-        found: dict[int, int] = {}
+        results: dict[int, int] = {}
         for add in log.snapshot(version).files:
             whole = pq.ParquetFile(resolve(log.directory.path.parent, add.path)).read()
             assert add.base_row_id is not None
             stored = whole[demo._ROW_ID] if demo._ROW_ID in whole.column_names else pa.nulls(whole.num_rows, pa.int64())
             default = pa.array(range(add.base_row_id, add.base_row_id + whole.num_rows), pa.int64())
-            found.update(zip(whole["col-1"].to_pylist(), pc.coalesce(stored, default).to_pylist(), strict=True))
-        return found
+            results.update(zip(whole["col-1"].to_pylist(), pc.coalesce(stored, default).to_pylist(), strict=True))
+        return results
 
     before, after = ids(3), ids(6)
     assert len(set(after.values())) == len(after)
@@ -124,12 +124,12 @@ def test_row_ids_are_unique_and_stay_with_their_rows(root: Path) -> None:
     assert max(after.values()) < int(mark.strip('{}"').split(":")[1]) + 1
 
 
-def told(root: Path) -> dict[str, str]:
+def digests(root: Path) -> dict[str, str]:
     """Return a digest of each table: its commits, except for what the Parquet writer decides, and the rows of its
     files."""
-    found: dict[str, list[object]] = {log.parent.name: [] for log in root.rglob("_delta_log")}
+    results: dict[str, list[object]] = {log.parent.name: [] for log in root.rglob("_delta_log")}
     for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix()):
-        content = found.get(path.relative_to(root).parts[1])
+        content = results.get(path.relative_to(root).parts[1])
         if content is None:
             continue
         if path.suffix == ".json":
@@ -144,14 +144,14 @@ def told(root: Path) -> dict[str, str]:
             content.append([path.name, path.read_bytes().hex()])
     return {
         table: hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
-        for table, content in found.items()
+        for table, content in results.items()
     }
 
 
 def test_tables_have_the_documented_digests(tmp_path: Path) -> None:
     """Notebooks and docs show these rows: a change of the tables requires a change of their outputs."""
     demo.build(tmp_path)
-    assert told(tmp_path) == {
+    assert digests(tmp_path) == {
         "orders": "dfd9628db29c34fe",
         "products": "b19c9289c5f85ca4",
         "readings": "20223cdc45762a02",
@@ -209,13 +209,13 @@ DIGESTS = {
 
 def test_demo_files_have_the_expected_digest(root: Path) -> None:
     """The docs show these files; whoever changes a table on purpose updates the digest here."""
-    found = {folder.relative_to(root).as_posix(): digest(folder) for folder in sorted(root.glob("*/*"))}
-    assert found == DIGESTS
+    results = {folder.relative_to(root).as_posix(): digest(folder) for folder in sorted(root.glob("*/*"))}
+    assert results == DIGESTS
 
 
 def digest(folder: Path) -> str:
     """Return a digest of the names, rows and metadata of all files, without what depends on the version of Arrow."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content: object = path.read_bytes()
         if path.suffix == ".parquet":
@@ -226,8 +226,8 @@ def digest(folder: Path) -> str:
             content = [plain(json.loads(line)) for line in text.splitlines()]
         elif path.suffix in (".avro", ".puffin"):
             content = None
-        found.update(f"{path.relative_to(folder).as_posix()} {content!r}\n".encode())
-    return found.hexdigest()[:16]
+        result.update(f"{path.relative_to(folder).as_posix()} {content!r}\n".encode())
+    return result.hexdigest()[:16]
 
 
 def plain(value: Any) -> Any:

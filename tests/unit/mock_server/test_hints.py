@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.delta.snapshot import Snapshot
-from mock_server import hint_logic, hints
+from mock_server import hints
 from mock_server.hint_values import Kind, find_column
 from mock_server.hints import NotUnderstood
 from mock_server.parameters import QueryRequest
@@ -347,20 +347,3 @@ def test_limit_counts_live_rows_and_ignores_unknown_counts() -> None:
         return "".join(add.path for add in hints.select(one.files, one, request, sql=True, json_=True, with_stats=True))
 
     assert [taken(limit) for limit in (0, 1, 2, 3, 4, 100)] == ["", "a", "a", "abcd", "abcde", "abcde"]
-
-
-@pytest.mark.parametrize("left", range(1, 8))
-@pytest.mark.parametrize("right", range(1, 8))
-def test_combined_results_follow_three_valued_logic(left: int, right: int) -> None:
-    meanings = {hint_logic.TRUE: True, hint_logic.FALSE: False, hint_logic.NULL: None}
-    bits = {meaning: bit for bit, meaning in meanings.items()}
-
-    def both(one: bool | None, other: bool | None) -> bool | None:
-        return False if one is False or other is False else None if one is None or other is None else True
-
-    pairs = [(meanings[a], meanings[b]) for a in meanings if left & a for b in meanings if right & b]
-    assert hint_logic.all_of(left, right) == sum({bits[both(a, b)] for a, b in pairs})
-    either = {
-        None if (found := both(*(None if x is None else not x for x in pair))) is None else not found for pair in pairs
-    }
-    assert hint_logic.any_of(left, right) == sum(bits[result] for result in either)

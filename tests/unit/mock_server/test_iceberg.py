@@ -123,8 +123,8 @@ def test_errors_have_types_of_the_iceberg_rest_catalog() -> None:
         *((status, "x", "UnsupportedOperationException") for status in (405, 406, 501)),
         (502, "x", "ServerErrorException"),
     ):
-        found = error_body(ApiError(status, "C", message))
-        assert found == {"error": {"message": message, "type": kind, "code": status}}
+        result = error_body(ApiError(status, "C", message))
+        assert result == {"error": {"message": message, "type": kind, "code": status}}
 
 
 @pytest.mark.parametrize("path", ["v1/shares/s/namespaces/shop", "v1/shares/s/namespaces/shop/tables/orders"])

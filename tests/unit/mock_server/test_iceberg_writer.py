@@ -63,9 +63,9 @@ def at(uri: str) -> Path:
 
 def records(path: Path) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Return the records of an Avro file by field name, and the file's properties."""
-    found = read_avro(path.read_bytes(), str(path))
-    schema = json.loads(found.properties["avro.schema"])
-    return [named(record, schema) for record in found.records], found.properties
+    result = read_avro(path.read_bytes(), str(path))
+    schema = json.loads(result.properties["avro.schema"])
+    return [named(record, schema) for record in result.records], result.properties
 
 
 def named(value: Any, schema: Any) -> Any:
@@ -124,15 +124,15 @@ def test_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -
         assert size == (sum(sizes) if number == 2 else sum(files.values()) - sizes[1])
     assert snapshots == expected
     assert len({*ids}) == 3
-    for number, found in enumerate(metadata):
+    for number, document in enumerate(metadata):
         last = number + 1
-        uuid, location = found.pop("table-uuid"), found.pop("location")
+        uuid, location = document.pop("table-uuid"), document.pop("location")
         assert (len(uuid), uuid[14]) == (36, "4")
         assert at(location) == root
-        assert [each["snapshot-id"] for each in found.pop("snapshots")] == ids[:last]
+        assert [each["snapshot-id"] for each in document.pop("snapshots")] == ids[:last]
         branch = {"snapshot-id": ids[number], "type": "branch"}
         tags = {"second": {"snapshot-id": ids[1], "type": "tag"}} if number else {}
-        assert found == {
+        assert document == {
             "format-version": 3,
             "last-sequence-number": last,
             "last-updated-ms": MILLIS[number],
@@ -158,7 +158,7 @@ def test_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -
     assert (writer.sequence_number, len(writer.files)) == (4, 2)
 
 
-def test_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
+def test_each_commit_writes_the_expected_manifests(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, writer, ids = table
     # For each manifest: content, counts of added, existing and deleted files and rows, minimum sequence number.
     expected = [
@@ -174,7 +174,7 @@ def test_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
     ]
     for number, snapshot_id in enumerate(ids):
         manifests, _ = records(root / "metadata" / f"snap-{snapshot_id}.avro")
-        found = []
+        results = []
         for place, one in enumerate(manifests):
             path = at(one["manifest_path"])
             assert path.parent == root / "metadata"
@@ -184,7 +184,7 @@ def test_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
             assert (one["sequence_number"], one["added_snapshot_id"]) == (number + 1, snapshot_id)
             kinds = ("added", "existing", "deleted")
             counts = [tuple(one[f"{kind}_{what}_count"] for kind in kinds) for what in ("files", "rows")]
-            found.append((one["content"], *counts, one["min_sequence_number"], one["first_row_id"]))
+            results.append((one["content"], *counts, one["min_sequence_number"], one["first_row_id"]))
             listed, properties = records(path)
             assert {tuple(field["type"] for field in entry) for entry in maps(properties)} == {
                 ("int", "long"),
@@ -203,7 +203,7 @@ def test_manifests_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) 
                 "format-version": b"3",
                 "content": (b"data", b"deletes")[one["content"]],
             }
-        assert found == expected[number]
+        assert results == expected[number]
     assert writer.files[0].first_row_id == 3
 
 
@@ -280,8 +280,8 @@ def test_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> N
         {"number": 0, "day": "a", "_row_id": 0, "_last_updated_sequence_number": 1},
         {"number": 2, "day": "a", "_row_id": 2, "_last_updated_sequence_number": 1},
     ]
-    found = {field.name: field.metadata[b"PARQUET:field_id"] for field in file.schema}
-    assert found == {
+    results = {field.name: field.metadata[b"PARQUET:field_id"] for field in file.schema}
+    assert results == {
         "number": b"1",
         "day": b"7",
         "_row_id": b"2147483540",
@@ -291,8 +291,8 @@ def test_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> N
 
 def test_same_input_writes_identical_files(table: tuple[Path, IcebergWriter, list[int]], tmp_path: Path) -> None:
     root, writer, ids = table
-    again, found = written(tmp_path / "t")
-    assert found == ids
+    again, result = written(tmp_path / "t")
+    assert result == ids
     names = [sorted(str(path.relative_to(top)) for path in top.rglob("*")) for top in (root, tmp_path / "t")]
     assert names[0] == names[1]
     assert [file.live_rows().to_pylist() for file in again.files] == [

@@ -70,11 +70,6 @@ def test_other_timestamp_formats_are_refused(text: str) -> None:
         parse_timestamp(text)
 
 
-def test_both_spellings_of_the_idempotency_key_are_accepted() -> None:
-    assert parse_query(b'{"idempotencyKey": "a"}').idempotency_key == "a"
-    assert parse_query(b'{"idempotency_key": "a"}').idempotency_key == "a"
-
-
 def test_null_and_unknown_fields_are_ignored() -> None:
     assert parse_query(b'{"version": null, "limitHint": null, "queryDeltaLog": false}') == parse_query(b"")
 

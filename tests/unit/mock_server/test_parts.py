@@ -56,7 +56,7 @@ def query(**fields: Any) -> Any:
 
 
 def test_query_has_all_fields_of_its_body() -> None:
-    found = query(
+    result = query(
         predicateHints=["a = 1"],
         jsonPredicateHints={"op": "x"},
         limitHint=5,
@@ -67,9 +67,9 @@ def test_query_has_all_fields_of_its_body() -> None:
         maxFiles=7,
         pageToken="t",
     )
-    assert (found.predicate_hints, found.json_predicate_hints, found.limit_hint) == (("a = 1",), '{"op": "x"}', 5)
-    assert (found.starting_version, found.ending_version, found.include_historical_protocol) == (2, 3, True)
-    assert (found.idempotency_key, found.paging) == ("k", Paging(max_files=7, token="t"))
+    assert (result.predicate_hints, result.json_predicate_hints, result.limit_hint) == (("a = 1",), '{"op": "x"}', 5)
+    assert (result.starting_version, result.ending_version, result.include_historical_protocol) == (2, 3, True)
+    assert (result.idempotency_key, result.paging) == ("k", Paging(max_files=7, token="t"))
     assert query(jsonPredicateHints="text", version=0).json_predicate_hints == "text"
     assert query(timestamp="1970-01-01T00:00:01Z").timestamp_ms == 1000
     assert query(refreshToken="r", includeRefreshToken=True).refresh_token == "r"
@@ -139,8 +139,8 @@ def test_numbers_and_flags_are_checked() -> None:
             assert "must be a whole number, not" in refused(lambda n=name, w=wrong: query(**{n: w}))
         for odd in (True, 1.5, []):
             assert f"'{name}' must be a whole number." == refused(lambda n=name, o=odd: query(**{n: o}))
-    for value, found in ((None, False), (True, True), ("False", False), ("true", True)):
-        assert query(includeRefreshToken=value).include_refresh_token is found
+    for value, expected in ((None, False), (True, True), ("False", False), ("true", True)):
+        assert query(includeRefreshToken=value).include_refresh_token is expected
     assert "must be true or false" in refused(lambda: query(includeRefreshToken="1"))
     for body, words in ((b"{", "is not JSON"), (b"[]", "must be a JSON object"), (b'{"refreshToken": 1}', "a string")):
         assert words in refused(parse_query, body)
@@ -170,7 +170,7 @@ def test_bearer_token_is_required_and_compared() -> None:
 
 
 def test_range_is_truncated_to_the_file() -> None:
-    for header, found in (
+    for header, expected in (
         (b"bytes=0-9", (0, 10)),
         (b" bytes=5-5 ", (5, 6)),
         (b"bytes=90-", (90, 100)),
@@ -188,14 +188,14 @@ def test_range_is_truncated_to_the_file() -> None:
         (b"bytes=1-" + b"9" * 5000, (1, 100)),
         (b"bytes=" + b"9" * 5000 + b"-", None),
     ):
-        assert _span(header, 100) == found, header
+        assert _span(header, 100) == expected, header
     assert _span(b"bytes=-1", 0) is None
 
 
 def test_preconditions_compare_strong_etags_and_times() -> None:
     tag, time = b'"a"', b"Thu, 01 Jan 2026 00:00:00 GMT"
     strong, weak = {b"etag": tag, b"last-modified": time}, {b"etag": b"W/" + tag, b"last-modified": time}
-    for given, found in (
+    for given, expected in (
         ({}, (True, True)),
         ({b"if-match": tag}, (True, False)),
         ({b"if-match": b'"b", "a"'}, (True, False)),
@@ -207,7 +207,7 @@ def test_preconditions_compare_strong_etags_and_times() -> None:
         ({b"if-unmodified-since": b"soon"}, (True, True)),
         ({b"if-match": tag, b"if-unmodified-since": b"Wed, 31 Dec 2025 23:59:59 GMT"}, (True, False)),
     ):
-        assert (_holds(given, strong), _holds(given, weak)) == found
+        assert (_holds(given, strong), _holds(given, weak)) == expected
     assert not _holds({b"if-match": tag}, {})
     assert _holds({b"if-unmodified-since": time}, {})
 
@@ -248,9 +248,11 @@ def test_files_are_served_like_an_object_store(tmp_path: Path, monkeypatch: pyte
     }
     tag = headers["etag"].encode()
 
-    def asked(wanted: bytes, *faults: str, **more: Any) -> tuple[int, str | None, str, bytes]:
-        status, found, body = served(path, {"headers": [(b"range", wanted), *more.pop("headers", [])], **more}, *faults)
-        return status, found.get("content-range"), found["content-length"], body
+    def asked(header: bytes, *faults: str, **more: Any) -> tuple[int, str | None, str, bytes]:
+        status, result, body = served(
+            path, {"headers": [(b"range", header), *more.pop("headers", [])], **more}, *faults
+        )
+        return status, result.get("content-range"), result["content-length"], body
 
     assert asked(b"bytes=2-4") == (206, "bytes 2-4/10", "3", b"234")
     assert asked(b"bytes=2-4", method="HEAD") == (206, "bytes 2-4/10", "3", b"")
@@ -283,10 +285,10 @@ def test_files_are_served_like_an_object_store(tmp_path: Path, monkeypatch: pyte
         ({"raw_path": b"/data/id/%00"}, 404, "NoSuchKey"),
         ({"headers": [(b"if-match", b'"x"')]}, 412, "PreconditionFailed"),
     ):
-        status, found, body = served(path, scope)
-        assert (status, found["content-type"], found["content-length"]) == (code, "application/xml", str(len(body)))
+        status, result, body = served(path, scope)
+        assert (status, result["content-type"], result["content-length"]) == (code, "application/xml", str(len(body)))
         assert f"<Code>{name}</Code><Message>".encode() in body
-        status, found, body = served(path, {**scope, "method": scope.get("method", "HEAD").replace("GET", "HEAD")})
+        status, result, body = served(path, {**scope, "method": scope.get("method", "HEAD").replace("GET", "HEAD")})
         assert (status, body == b"") == (code, code != 405)
     absolute = {"raw_path": b"/absolute/id" + os.fsencode(path)}
     assert served(None, absolute)[2] == b"0123456789"
@@ -360,8 +362,8 @@ def test_comparison_has_every_possible_result() -> None:
         ]  # fmt: skip
         results = {OPERATIONS[name](value, literal) for value in possible}
         expected = (TRUE if True in results else 0) | (FALSE if False in results else 0) | (NULL if nulls else 0)
-        found = comparison(name, "c", literal, literal)(lambda column, span=span: span)
-        assert found == expected, (name, span, literal)
+        actual = comparison(name, "c", literal, literal)(lambda column, span=span: span)
+        assert actual == expected, (name, span, literal)
     for nulls, values, result in ((True, True, TRUE | FALSE), (True, False, TRUE), (False, True, FALSE)):
         assert is_null("c")(lambda column, n=nulls, v=values: Span(None, None, v, n)) == result
     only_nulls = Span(None, None, False, True)
@@ -386,9 +388,9 @@ def test_json_predicate_names_its_columns() -> None:
     def result(tree: Any, **spans: Span) -> int:
         return _node(tree, schema, 0)(lambda name: spans[name])
 
-    for low, high, found in ((True, True, TRUE), (False, False, FALSE), (False, True, TRUE | FALSE)):
-        assert result(flag, b=Span(low, high, True, False)) == found
-        assert result({"op": "not", "children": [flag]}, b=Span(low, high, True, False)) == {1: 2, 2: 1, 3: 3}[found]
+    for low, high, expected in ((True, True, TRUE), (False, False, FALSE), (False, True, TRUE | FALSE)):
+        assert result(flag, b=Span(low, high, True, False)) == expected
+        assert result({"op": "not", "children": [flag]}, b=Span(low, high, True, False)) == {1: 2, 2: 1, 3: 3}[expected]
     assert result({"op": "isNull", "children": [number]}, i=Span(None, None, True, False)) == FALSE
     null = {"op": "isNull", "children": [{"op": "literal", "value": "null", "valueType": "long"}]}
     assert result(null) == ANY
@@ -425,20 +427,38 @@ def test_faults_round_trip_through_text() -> None:
     for text, fault in (
         ("503-first", Fault("503-first", 0.0, 1, Target.ALL)),
         ("503-first=3@api", Fault("503-first", 0.0, 3, Target.API)),
+        ("503-first@api", Fault("503-first", 0.0, 1, Target.API)),
         ("truncate-body@data", Fault("truncate-body", 0.5, None, Target.DATA)),
         ("cut-connection-after=100:1", Fault("cut-connection-after", 100.0, 1, Target.ALL)),
         ("no-etag", Fault("no-etag", 0.0, None, Target.DATA)),
+        ("page-size=3", Fault("page-size", 3.0, None, Target.API)),
         ("slow=0.25:2@all", Fault("slow", 0.25, 2, Target.ALL)),
     ):
         assert parse_fault(text) == fault
         assert parse_fault(str(fault)) == fault
-    for kind in FAULTS:
-        fault = parse_fault(f"{kind.name}=2" if kind.required else kind.name)
-        assert fault.target is kind.target
-        assert parse_fault(str(fault)) == fault
-    for wrong in ("none", "slow@here", "no-etag=1", "page-size", "slow=x", "slow=1:x", "slow=-1"):
-        with pytest.raises(ConfigError):
-            parse_fault(wrong)
+    for kind, target in itertools.product(FAULTS, Target):
+        for count in ("",) if kind.counts else ("", ":2"):
+            value = "=3" if kind.default is not None or kind.required else ""
+            fault = parse_fault(f"{kind.name}{value}{count}@{target.value}")
+            assert fault.target is target
+            assert parse_fault(str(fault)) == fault
+        if not kind.required:
+            assert parse_fault(kind.name).target is kind.target
+    wrong = (
+        "",
+        "none",
+        "slow@here",
+        "no-etag=1",
+        "page-size",
+        "page-size=x",
+        "slow=x",
+        "slow:x",
+        "slow=-1",
+        "slow=nan",
+    )
+    for text in wrong:
+        with pytest.raises(ConfigError, match=r"(?i)fault"):
+            parse_fault(text)
     for target in Target:
         assert Target.ALL.covers(target)
         assert target.covers(target)
@@ -506,8 +526,8 @@ def test_pages_of_a_listing_cover_it_without_overlap() -> None:
 
 def test_table_is_described_with_its_formats() -> None:
     entry = TableEntry(share="s", schema="d", name="n", location=Path("/x"), id="i")
-    found = Listings(cast("Any", None), FaultSet()).table(entry)
-    assert found == {
+    result = Listings(cast("Any", None), FaultSet()).table(entry)
+    assert result == {
         "name": "n",
         "schema": "d",
         "share": "s",

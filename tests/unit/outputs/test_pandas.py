@@ -72,10 +72,10 @@ def test_frame_is_the_same_for_known_and_unknown_length(name: str, nulls: str, b
         assert expected["c"].isna().to_list() == missing
 
         for guess in (rows, 0, 1, rows + 100):
-            found = frame(field, made, backend, guess)
-            pd.testing.assert_frame_equal(found, expected, check_exact=True)
-            assert found["c"].dtype == expected["c"].dtype
-            assert [*map(type, found["c"])] == [*map(type, expected["c"])]
+            result = frame(field, made, backend, guess)
+            pd.testing.assert_frame_equal(result, expected, check_exact=True)
+            assert result["c"].dtype == expected["c"].dtype
+            assert [*map(type, result["c"])] == [*map(type, expected["c"])]
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
@@ -106,10 +106,10 @@ def test_rows_of_one_day_share_one_date_object(monkeypatch: pytest.MonkeyPatch) 
     field = pa.field("c", pa.date32())
     days = [DAY - datetime.timedelta(days=number % 50) for number in range(1000)]
 
-    found = frame(field, batches(field, [days] * 5), None, 5000)
+    result = frame(field, batches(field, [days] * 5), None, 5000)
 
-    assert [*found["c"]] == days * 5
-    assert len({id(day) for day in found["c"]}) == 50
+    assert [*result["c"]] == days * 5
+    assert len({id(day) for day in result["c"]}) == 50
 
 
 def test_impossible_row_count_is_ignored() -> None:
@@ -139,7 +139,7 @@ NANOSECONDS = pa.timestamp("ns")
 
 
 @pytest.mark.parametrize(
-    ("data_type", "value", "found"),
+    ("data_type", "value", "expected"),
     [
         (pa.struct([("t", NANOSECONDS)]), {"t": 1001}, {"t": pd.Timestamp(1001)}),
         (pa.map_(pa.string(), NANOSECONDS), [("k", 1001)], [("k", pd.Timestamp(1001))]),
@@ -147,10 +147,12 @@ NANOSECONDS = pa.timestamp("ns")
     ],
     ids=str,
 )
-def test_nanoseconds_in_structs_and_maps_are_timestamps(data_type: pa.DataType, value: object, found: object) -> None:
+def test_nanoseconds_in_structs_and_maps_are_timestamps(
+    data_type: pa.DataType, value: object, expected: object
+) -> None:
     field = pa.field("c", data_type)
     made = batches(field, [[value, None]])
-    assert frame(field, made, None, 2)["c"].to_list() == [found, None]
+    assert frame(field, made, None, 2)["c"].to_list() == [expected, None]
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
@@ -276,19 +278,19 @@ def test_calendar_grows_only_if_enough_rows_use_it(monkeypatch: pytest.MonkeyPat
 
     def covered(rows: int, *spans: tuple[int, int, int]) -> tuple[list[bool], int, int]:
         dates = frames._Dates(pa.field("c", pa.date32()), rows)
-        found = [dates._covers(first, last, count) for first, last, count in spans]
+        results = [dates._covers(first, last, count) for first, last, count in spans]
         known = len(dates._calendar)
         assert list(dates._calendar) == [
             datetime.date(1970, 1, 1) + datetime.timedelta(days=dates._first + day) for day in range(known)
         ]
-        return found, dates._first, known
+        return results, dates._first, known
 
     # At most eight days for each row of the batch, or as many days as the column has rows.
     assert covered(0, (0, 79, 10)) == ([True], 0, 80)
     assert covered(0, (0, 80, 10)) == ([False], 0, 0)
     assert covered(90, (0, 89, 1), (50, 50, 1), (89, 89, 0)) == ([True] * 3, 0, 90)
     assert covered(90, (0, 90, 1)) == ([False], 0, 0)
-    # Only new days count, before or after the known ones.
+    # Only days outside the covered range count.
     assert covered(10, (0, 9, 1), (5, 19, 1), (-10, 3, 1)) == ([True] * 3, -10, 30)
     assert covered(10, (0, 9, 1), (5, 20, 1), (-11, 3, 1)) == ([True, False, False], 0, 10)
     # A calendar is at most as long as the limit and has only days that Python can represent.
@@ -307,9 +309,9 @@ def test_dates_of_many_batches_keep_their_rows() -> None:
     made = [pa.RecordBatch.from_arrays([array], schema=pa.schema([field])) for array in arrays]
     expected = [value for array in arrays for value in array.to_pylist()]
     for rows in (None, 0, 13, 500):
-        found = frame(field, made, None, rows)["c"]
-        assert found.dtype == object
-        assert found.to_list() == expected
+        result = frame(field, made, None, rows)["c"]
+        assert result.dtype == object
+        assert result.to_list() == expected
 
 
 def packed(number: int) -> dict[str, bytes]:
@@ -354,20 +356,20 @@ def test_variants_are_decoded_at_every_level() -> None:
     made = pd.DataFrame({name: pd.Series(raw, dtype=object) for name, (_, raw, _) in types.items()})
     made["_extra"] = [1, 2, 3]
     made["other column"] = [1, 2, 3]
-    found = frames.decode_variants(made.copy(), schema)
-    assert list(found) == [*types, "_extra", "other column"]
-    assert found["other column"].dtype == "int64"
+    result = frames.decode_variants(made.copy(), schema)
+    assert list(result) == [*types, "_extra", "other column"]
+    assert result["other column"].dtype == "int64"
     for name, (_, raw, expected) in types.items():
-        assert found[name].to_list() == expected
-        assert found[name].dtype == object
+        assert result[name].to_list() == expected
+        assert result[name].dtype == object
         assert frames._holds_variant(schema.find(name).type) is (raw != expected)  # type: ignore[union-attr]
 
 
 def test_list_is_a_numpy_array_and_struct_a_dict() -> None:
-    for kind, value, found in (
+    for kind, value, expected in (
         (pa.list_(pa.int64()), [1, 2], np.ndarray),
         (pa.list_(NANOSECONDS), [1], np.ndarray),
         (pa.struct([("x", pa.int64())]), {"x": 1}, dict),
     ):
         field = pa.field("c", kind)
-        assert type(frame(field, batches(field, [[value]]), None, 1)["c"][0]) is found
+        assert type(frame(field, batches(field, [[value]]), None, 1)["c"][0]) is expected

@@ -102,7 +102,7 @@ def _leaves(draw: st.DrawFn) -> pl.Expr:
     name = draw(NAMES)
     constants = st.sampled_from(VALUES[name][1]) | st.sampled_from(OTHERS)
     constant, how = draw(constants), draw(st.sampled_from(["both", "left", "none"]))
-    found = _tests_of(pl.col(name), constant, draw(constants), how)
+    result = _tests_of(pl.col(name), constant, draw(constants), how)
     more = [
         S.str.starts_with("b"),
         S.str.ends_with("b"),
@@ -111,7 +111,7 @@ def _leaves(draw: st.DrawFn) -> pl.Expr:
         pl.col("b"),
         A % 2 == 0,
     ]
-    return draw(st.sampled_from(found * 2 + more + [pl.col("x") == A, pl.lit(None, pl.Int64()) < A, A.is_in([])]))
+    return draw(st.sampled_from(result * 2 + more + [pl.col("x") == A, pl.lit(None, pl.Int64()) < A, A.is_in([])]))
 
 
 FILTERS = st.recursive(

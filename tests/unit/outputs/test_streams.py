@@ -94,9 +94,9 @@ def test_wait_does_not_block_the_stream() -> None:
 
 
 def test_thread_not_started_by_python_is_alien() -> None:
-    found: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    _thread.start_new_thread(lambda: found.put(streams._is_alien()), ())
-    assert found.get(timeout=HANGS)
+    result: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    _thread.start_new_thread(lambda: result.put(streams._is_alien()), ())
+    assert result.get(timeout=HANGS)
     assert not streams._is_alien()
 
 
@@ -114,12 +114,12 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread(handler: Any) -> None:
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
         # A thread of an engine, which Python did not start.
-        found = pool.submit(_alien, lambda: [next(RowStream(lambda: rows)), *RowStream(lambda: rows)])
+        result = pool.submit(_alien, lambda: [next(RowStream(lambda: rows)), *RowStream(lambda: rows)])
         assert rows.waits.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
             _press()
         with pytest.raises(UsageError, match="It was closed"):
-            found.result(HANGS)
+            result.result(HANGS)
 
 
 def test_two_waits_at_one_position_are_told_apart() -> None:
@@ -158,12 +158,12 @@ def test_ctrl_c_ends_a_read_that_is_starting() -> None:
         return Rows()
 
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(_alien, lambda: RowStream(begin))
+        result = pool.submit(_alien, lambda: RowStream(begin))
         assert begins.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
             _press()
         with pytest.raises(UsageError, match="interrupted"):
-            found.result(HANGS)
+            result.result(HANGS)
         over.set()
 
 
@@ -176,15 +176,15 @@ def test_reads_on_other_threads_continue_after_ctrl_c() -> None:
     streams.end_on_interrupt()
     rows = Rows()
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(lambda: list(RowStream(lambda: rows)))
+        result = pool.submit(lambda: list(RowStream(lambda: rows)))
         assert rows.waits.wait(HANGS)
         with pytest.raises(KeyboardInterrupt):
             _press()
         time.sleep(0.2)
-        assert not found.done()
+        assert not result.done()
         rows.close()
         with pytest.raises(UsageError):
-            found.result(HANGS)
+            result.result(HANGS)
 
 
 def test_custom_signal_handler_takes_precedence() -> None:
@@ -242,8 +242,8 @@ def test_program_exits_with_open_streams(kind: str, tables: Path) -> None:
 @pytest.mark.parametrize("kind", ["duckdb: fetchall", "arrow: a dataset's table", "polars: streaming"])
 def test_one_ctrl_c_ends_a_program(kind: str, tables: Path) -> None:
     with mock_server.running(tables, faults=("slow=1000@data",)) as server:
-        _, told = engines.interrupted(engines.READS[kind], server.profile_path, "s.s.t", after=1.0)
-    assert told == ""
+        _, message = engines.interrupted(engines.READS[kind], server.profile_path, "s.s.t", after=1.0)
+    assert message == ""
 
 
 # --- step by step ---
@@ -266,9 +266,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(streams, "time", found)
-    return found
+    result = Clock()
+    monkeypatch.setattr(streams, "time", result)
+    return result
 
 
 def test_number_of_rows_in_small_batches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,8 +377,8 @@ def test_interrupt_is_recent_until_the_main_thread_continues(clock: Clock, monke
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(RowStream, lambda: Rows(9)).exception(HANGS) is None
             # An alien thread does not start a read that was just interrupted.
-            found = pool.submit(_alien, lambda: RowStream(lambda: Rows(9)))
-            assert (found.exception(HANGS) is not None) is is_fresh
+            result = pool.submit(_alien, lambda: RowStream(lambda: Rows(9)))
+            assert (result.exception(HANGS) is not None) is is_fresh
 
 
 def test_forked_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,17 +409,17 @@ def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatc
     before = set(threading.enumerate())
     with duckdb.connect() as connection:
         create_views(connection, {})
-    found: Any = streams._signal_sockets
+    result: Any = streams._signal_sockets
     (listener,) = set(threading.enumerate()) - before
     assert (listener.name, listener.daemon) == ("interrupts", True)
     streams.end_on_interrupt()
-    assert streams._signal_sockets is found
-    assert signal.set_wakeup_fd(-1) == found[0].fileno()
-    assert found[0].gettimeout() == 0
-    found[0].close()
+    assert streams._signal_sockets is result
+    assert signal.set_wakeup_fd(-1) == result[0].fileno()
+    assert result[0].gettimeout() == 0
+    result[0].close()
     listener.join(HANGS)
     assert not listener.is_alive()
-    found[1].close()
+    result[1].close()
 
 
 def test_a_stream_listens_for_ctrl_c() -> None:

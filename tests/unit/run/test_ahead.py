@@ -82,10 +82,10 @@ def run(coroutine: Any) -> Any:
 
 
 async def rest_of(listing: Listing) -> list[str]:
-    found = []
+    results = []
     while (each := await listing.next()) is not None:
-        found.append(each.key)
-    return found
+        results.append(each.key)
+    return results
 
 
 def test_plan_counts_files_and_bytes() -> None:
@@ -293,9 +293,9 @@ def test_abandoned_plan_is_closed() -> None:
     others[2].set_result(ScanPlan(context=cast("Any", None), tasks=[]))
     for future in others:
         _drop_plan(future)
-    wanted: Future[Any] = Future()
-    wanted.set_result(source.stream)
-    _drop_plan(wanted)
+    planned: Future[Any] = Future()
+    planned.set_result(source.stream)
+    _drop_plan(planned)
     assert source.ends == ["released"]
 
 
@@ -443,16 +443,16 @@ def test_read_ahead_grows_as_rows_are_consumed() -> None:
         reading._untaken = 5
         slot = types.SimpleNamespace(news=asyncio.Event())
         reading._slots.append(cast("Any", slot))
-        found = []
+        results = []
         for taken in range(5):
-            found.append((reading._budget._capacity, reading._ahead))
+            results.append((reading._budget._capacity, reading._ahead))
             reading._room.clear()
             slot.news.clear()
             is_full = reading._pace.is_full
             reading._item_taken()
             assert (reading._untaken, reading._room.is_set()) == (4 - taken, True)
             assert slot.news.is_set() is not is_full
-        assert found == list(zip(budgets, ahead, strict=True))
+        assert results == list(zip(budgets, ahead, strict=True))
 
 
 def test_listing_does_not_wait_after_room_appears_or_close() -> None:

@@ -173,20 +173,20 @@ def test_an_error_in_a_file_ends_the_read(large: Table) -> None:
 def test_close_from_another_thread_wakes_a_waiting_consumer(large: Table, released: threading.Event) -> None:
     large.storage.faults["part-0.parquet"] = [stalls(released, None)]
     batches = begun(large, read_timeout=30)
-    found: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    result: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
     def consume() -> None:
         try:
             next(batches)
         except BaseException as error:
-            found.put(error)
+            result.put(error)
 
     threading.Thread(target=consume, daemon=True).start()
     while not large.storage.requests:
         time.sleep(0.002)
     clock = Stopwatch()
     batches.close()
-    error = found.get(timeout=HANGS)
+    error = result.get(timeout=HANGS)
     assert clock.within(SOON)
     assert isinstance(error, UsageError)
     assert "it was closed" in str(error)
@@ -223,10 +223,10 @@ def test_closed_read_raises_an_error(large: Table) -> None:
 @pytest.mark.parametrize("rows", [1_000_000_000, FILES * 100_000, 99_999, 5_000, 4_999])
 def test_batches_have_the_requested_number_of_rows(large: Table, rows: int) -> None:
     plan = large.plan(columns=["id"], options=fast_options(batch_rows=5_000))
-    found = list(Batches(plan, rows=rows))
+    result = list(Batches(plan, rows=rows))
     whole, rest = divmod(FILES * 100_000, rows)
-    assert [batch.num_rows for batch in found] == [rows] * whole + [rest] * (rest > 0)
-    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(list(Batches(plan))))
+    assert [batch.num_rows for batch in result] == [rows] * whole + [rest] * (rest > 0)
+    assert pa.Table.from_batches(result).equals(pa.Table.from_batches(list(Batches(plan))))
     nothing_is_left()
 
 
@@ -516,15 +516,15 @@ def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -
     stream = ScanStream(
         context=plan.context, files=(task for task in plan.tasks), skipped=SkippedFiles, release=closed.set
     )
-    read, told = _Read(stream, ScanReport()), []
+    read, events = _Read(stream, ScanReport()), []
     busy = threading.Event()
     loop.current().loop.call_soon_threadsafe(busy.wait, HANGS)
-    read.begin(told.append, [])
+    read.begin(events.append, [])
     read.cancel()
     busy.set()
     assert closed.wait(HANGS)
     read.wait()
-    assert [type(news) for news in told] == [asyncio.CancelledError]
+    assert [type(news) for news in events] == [asyncio.CancelledError]
 
 
 def test_second_close_does_not_interrupt_cleanup(large: Table) -> None:

@@ -133,8 +133,8 @@ def test_jobs_run_on_other_threads_and_return_or_raise() -> None:
             raise ValueError("as told")
 
         names = [decoders.run(lambda: threading.current_thread().name) for _ in range(50)]
-        found = await asyncio.gather(*names, decoders.run(fails), return_exceptions=True)
-        return [found[-1], *set(found[:-1])]
+        results = await asyncio.gather(*names, decoders.run(fails), return_exceptions=True)
+        return [results[-1], *set(results[:-1])]
 
     failure, *names = loop.call(jobs())
     assert isinstance(failure, ValueError)
@@ -191,9 +191,9 @@ def test_result_of_a_job_cancelled_while_running_is_dropped() -> None:
     def job() -> Result:
         begun.set()
         go_on.wait(60)
-        found = Result()
-        results.append(weakref.ref(found))
-        return found
+        result = Result()
+        results.append(weakref.ref(result))
+        return result
 
     async def jobs() -> None:
         decoders = loop.current().decoders

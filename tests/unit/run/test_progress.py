@@ -45,10 +45,10 @@ def watched(report: ScanReport, batches: Batches, *, title: str, wanted: Wanted)
 
 @pytest.fixture
 def table(make_table: MakeTable) -> Table:
-    found = make_table(pa.schema([("a", pa.int64())]))
+    result = make_table(pa.schema([("a", pa.int64())]))
     for _ in range(4):
-        found.add(pa.table({"a": range(ROWS)}), write={"compression": "none", "use_dictionary": False})
-    return found
+        result.add(pa.table({"a": range(ROWS)}), write={"compression": "none", "use_dictionary": False})
+    return result
 
 
 def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
@@ -130,12 +130,12 @@ def drawing() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
-@pytest.mark.parametrize("wanted", [False, None])
-def test_no_bar_without_a_terminal(table: Table, monkeypatch: pytest.MonkeyPatch, wanted: bool | None) -> None:
+@pytest.mark.parametrize("progress", [False, None])
+def test_no_bar_without_a_terminal(table: Table, monkeypatch: pytest.MonkeyPatch, progress: bool | None) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(module, "_DELAY", 0.0)
-    read(table, wanted)
+    read(table, progress)
     assert out.getvalue() == ""
 
 
@@ -258,8 +258,8 @@ def test_notebook_without_widgets_gets_a_progress_line(monkeypatch: pytest.Monke
     notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     assert module._is_watched()
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else found(name))
+    result = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else result(name))
     assert module._choose_drawing() is on_one_line
     out, closed = io.StringIO(), threading.Event()
     closed.set()

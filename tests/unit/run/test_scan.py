@@ -30,10 +30,10 @@ from delta_sharing_client.read import decode
 from delta_sharing_client.read.file_read import Shared
 from delta_sharing_client.read.pace import Pace
 from delta_sharing_client.read.rows import FileRows, nothing
-from delta_sharing_client.run import loop, scan
+from delta_sharing_client.run import scan
 from delta_sharing_client.run.batches import Batches
 from tests.memory import arrow_bytes
-from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, status, wait_for
+from tests.unit.storages import Table, fast_options, parquet_bytes, rows_of, wait_for
 from tests.vectors import encode_inline
 from tests.versions import VERIFIES_PAGES
 
@@ -48,28 +48,20 @@ def numbered(start: int, stop: int) -> pa.Table:
 
 @pytest.fixture
 def table(make_table: MakeTable) -> Table:
-    found = make_table(SCHEMA)
+    result = make_table(SCHEMA)
     for part in range(5):
-        found.add(numbered(part * 100, part * 100 + 100), stats={"numRecords": 100})
-    return found
+        result.add(numbered(part * 100, part * 100 + 100), stats={"numRecords": 100})
+    return result
 
 
-def test_rows_are_returned_in_file_order(table: Table) -> None:
-    assert table.read().equals(numbered(0, 500))
-
-
-def test_small_files_need_one_request_each(table: Table) -> None:
+def test_small_files_need_one_request_each_and_keep_their_order(table: Table) -> None:
     report = ScanReport()
-    table.read(report)
+    assert table.read(report).equals(numbered(0, 500))
     assert len(table.storage.requests) == 5 == report.requests
+    assert not any("Authorization" in request.headers for request in table.storage.requests)
     assert report.bytes == sum(len(data) for data in table.storage.files.values())
     assert (report.files, report.rows, report.retries) == (5, 500, 0)
     assert set(report.seconds) >= {"plan", "fetch", "decode", "total"}
-
-
-def test_no_request_carries_credentials_of_the_profile(table: Table) -> None:
-    table.read()
-    assert not any("Authorization" in request.headers for request in table.storage.requests)
 
 
 def test_columns_are_returned_in_the_requested_order(table: Table) -> None:
@@ -77,8 +69,8 @@ def test_columns_are_returned_in_the_requested_order(table: Table) -> None:
 
 
 def test_unselected_filter_column_is_read_and_dropped(table: Table) -> None:
-    found = table.read(columns=["name"], filter=(col("id") >= 150) & (col("id") < 152))
-    assert found.to_pydict() == {"name": ["row 150", "row 151"]}
+    rows = table.read(columns=["name"], filter=(col("id") >= 150) & (col("id") < 152))
+    assert rows.to_pydict() == {"name": ["row 150", "row 151"]}
 
 
 def test_file_decoded_in_pieces_is_fetched_once(make_table: MakeTable) -> None:
@@ -102,9 +94,9 @@ def test_decoded_size_is_first_estimated_as_twice_the_file_size(table: Table, mo
 
 
 def test_read_of_an_empty_table_has_the_schema(make_table: MakeTable) -> None:
-    found = make_table(SCHEMA).read()
-    assert found.num_rows == 0
-    assert found.schema == SCHEMA
+    result = make_table(SCHEMA).read()
+    assert result.num_rows == 0
+    assert result.schema == SCHEMA
 
 
 def test_files_without_rows_give_no_batches(make_table: MakeTable) -> None:
@@ -136,8 +128,8 @@ def test_long_run_lengths_are_not_unpacked_at_once(make_table: MakeTable, monkey
 
 
 def test_counting_rows_by_statistics_downloads_nothing(table: Table) -> None:
-    found = sum(batch.num_rows for batch in Batches(table.plan(columns=[])))
-    assert found == 500
+    result = sum(batch.num_rows for batch in Batches(table.plan(columns=[])))
+    assert result == 500
     assert table.storage.requests == []
 
 
@@ -200,8 +192,8 @@ def test_no_more_requests_are_in_flight_than_allowed(make_table: MakeTable) -> N
     for part in range(12):
         table.add(numbered(part * 10, part * 10 + 10))
     table.storage.latency = 0.02
-    found = rows_of(table.plan(options=fast_options(max_concurrent_requests=3)))
-    assert found.num_rows == 120
+    result = rows_of(table.plan(options=fast_options(max_concurrent_requests=3)))
+    assert result.num_rows == 120
     assert 1 < table.storage.most_in_flight <= 3
 
 
@@ -227,25 +219,6 @@ def test_slow_consumer_limits_downloads(make_table: MakeTable) -> None:
     assert first + sum(batch.num_rows for batch in batches) == 20_000
 
 
-def test_closing_the_iterator_stops_the_downloads(make_table: MakeTable) -> None:
-    table = make_table(SCHEMA)
-    for part in range(50):
-        table.add(numbered(part * 10, part * 10 + 10))
-    table.storage.latency = 0.05
-    batches = Batches(table.plan(options=fast_options(max_concurrent_requests=2)))
-    next(batches)
-    batches.close()  # type: ignore[attr-defined]
-    time.sleep(0.2)
-    after = len(table.storage.requests)
-    time.sleep(0.2)
-    assert len(table.storage.requests) == after < 20
-
-
-def test_no_task_runs_after_the_read(table: Table) -> None:
-    table.read()
-    wait_for(lambda: not asyncio.all_tasks(loop.current().loop))
-
-
 def test_error_names_table_and_file_and_hides_the_signature(table: Table) -> None:
     del table.storage.files["part-2.parquet"]
     with pytest.raises(DataError) as caught:
@@ -255,15 +228,6 @@ def test_error_names_table_and_file_and_hides_the_signature(table: Table) -> Non
     assert "id-part-2.parquet" in text
     assert "vacuumed" in text
     assert "signature" not in text
-
-
-def test_an_error_in_a_later_file_ends_the_read_early(make_table: MakeTable) -> None:
-    table = make_table(SCHEMA)
-    for part in range(3):
-        table.add(numbered(part * 10, part * 10 + 10))
-    table.storage.faults["part-2.parquet"] = [status(404)]
-    with pytest.raises(DataError, match="id-part-2"):
-        table.read()
 
 
 def test_error_beyond_the_limit_is_ignored(table: Table) -> None:
@@ -313,8 +277,8 @@ def test_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Pat
 
 def test_tasks_are_read_in_order(table: Table) -> None:
     plan = table.plan()
-    found = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=plan.tasks[3:])))
-    assert found.equals(numbered(300, 500))
+    rows = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=plan.tasks[3:])))
+    assert rows.equals(numbered(300, 500))
 
 
 def test_row_groups_of_a_task_can_be_chosen(make_table: MakeTable) -> None:
@@ -322,8 +286,8 @@ def test_row_groups_of_a_task_can_be_chosen(make_table: MakeTable) -> None:
     table.add(numbered(0, 100), write={"row_group_size": 10})
     plan = table.plan()
     task = type(plan.tasks[0])(**{**_fields(plan.tasks[0]), "row_groups": (2, 5)})
-    found = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=[task])))
-    assert found["id"].to_pylist() == [*range(20, 30), *range(50, 60)]
+    rows = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=[task])))
+    assert rows["id"].to_pylist() == [*range(20, 30), *range(50, 60)]
 
 
 def _fields(task: object) -> dict[str, object]:
@@ -362,8 +326,8 @@ def test_progress_is_reported_after_each_file(table: Table) -> None:
 
 
 def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: float) -> list[int]:
-    """Read ``parts`` files, two at a time; the response for the first is delayed until ``seconds`` after ``wanted``
-    requests. Return the number of requests sent by then."""
+    """Read ``parts`` files, two at a time. The response for the first file is delayed until ``seconds`` after request
+    number ``wanted``. Return the number of requests sent by then."""
     table = make_table(SCHEMA)
     for part in range(parts):
         table.add(numbered(part * 10, part * 10 + 10))
@@ -424,17 +388,17 @@ def days(make_table: MakeTable) -> Table:
     """Create 40 files, one for each day, with as many rows as their number; every tenth has a deletion vector, every
     seventh has no row count, and the last has a partition value that is not a date."""
     content = pa.schema([("id", pa.int64()), ("day", pa.date32())])
-    found = make_table(content, partition_columns=["day"])
+    result = make_table(content, partition_columns=["day"])
     for number in range(40):
         rows = pa.table({"id": pa.array(range(number), pa.int64())})
         vector = encode_inline(DeletionVector.from_positions([0])) if number and number % 10 == 0 else None
-        found.add(
+        result.add(
             rows,
             stats=None if number % 7 == 3 else {"numRecords": number},
             partition_values={"day": f"2024-01-{1 + number % 28:02d}"},
             **({"deletion_vector": vector} if vector is not None else {}),
         )
-    return found
+    return result
 
 
 def expected_days() -> list[datetime.date]:
@@ -447,8 +411,8 @@ def test_rows_of_constant_files_are_batched_in_order(days: Table, batch_rows: in
     report = ScanReport()
     options = fast_options(batch_rows=batch_rows)
     batches = list(Batches(days.plan(columns=["day"], options=options), report))
-    found = pa.Table.from_batches(batches)
-    assert found["day"].to_pylist() == expected_days()
+    rows = pa.Table.from_batches(batches)
+    assert rows["day"].to_pylist() == expected_days()
     assert (report.files, report.rows) == (40, len(expected_days()))
     assert max(batch.num_rows for batch in batches) <= batch_rows
     if batch_rows == 10_000:
@@ -469,9 +433,9 @@ def test_limit_may_end_within_constant_files(days: Table, limit: int) -> None:
 
 
 def test_a_filter_is_evaluated_for_each_constant_file(days: Table) -> None:
-    wanted = datetime.date(2024, 1, 9)
-    found = days.read(columns=["day"], filter=col("day") >= wanted)
-    assert found["day"].to_pylist() == [day for day in expected_days() if day >= wanted]
+    first = datetime.date(2024, 1, 9)
+    rows = days.read(columns=["day"], filter=col("day") >= first)
+    assert rows["day"].to_pylist() == [day for day in expected_days() if day >= first]
 
 
 def test_filter_is_evaluated_jointly_for_constant_files(days: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,21 +46,21 @@ def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
     for module, name in ((whole_file, "_SMALL"), (page_choice, "_LEAST"), (page_choice, "_WORK")):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(page_choice, "_ROUND_TRIP", -(1 << 40))
-    found = Table(storage, metadata(CONTENT.schema))
+    result = Table(storage, metadata(CONTENT.schema))
     gone = encode_inline(DeletionVector.from_positions([3, FIRST + 4, 19_999]))
     write = {"write_page_index": True, "row_group_size": 10_000, "data_page_size": 512, "use_dictionary": False}
     for _ in range(2):
-        found.add(CONTENT, deletion_vector=gone, write=write)
-    return found
+        result.add(CONTENT, deletion_vector=gone, write=write)
+    return result
 
 
 def read(table: Table) -> tuple[dict[str, pa.Table], list[pd.DataFrame], ScanReport]:
-    found, frames, reports = {}, [], {name: ScanReport() for name in READS}
+    result, frames, reports = {}, [], {name: ScanReport() for name in READS}
     for name, request in READS.items():
         plan = table.plan(options=fast_options(), **request)
-        found[name] = pa.Table.from_batches(Batches(plan, reports[name]), plan.output_schema)
+        result[name] = pa.Table.from_batches(Batches(plan, reports[name]), plan.output_schema)
         frames.append(to_pandas(plan.output_schema, Batches(plan), "numpy", plan.known_rows))
-    return found, frames, reports["needle"]
+    return result, frames, reports["needle"]
 
 
 @pytest.mark.parametrize("off", [*([name] for name in NAMES), NAMES], ids=[*NAMES, "all"])
@@ -95,6 +95,6 @@ def test_batch_has_the_schema_of_the_read(storage: Storage, form: str) -> None:
     table = Table(storage, metadata(content.schema))
     table.add(written)
     plan = table.plan(options=fast_options())
-    (found,) = Batches(plan)
-    assert found.schema.equals(plan.output_schema, check_metadata=True)
-    assert pa.Table.from_batches([found]).equals(content)
+    (result,) = Batches(plan)
+    assert result.schema.equals(plan.output_schema, check_metadata=True)
+    assert pa.Table.from_batches([result]).equals(content)

@@ -67,8 +67,8 @@ def test_first_rows_are_returned_during_the_listing(listed: Any, form: dict[str,
         assert server.listed == (1 if form["page"] else 0)
         assert server.answers == 1
         released.set()
-        found = [*first, *batches]
-    assert [number for batch in found for number in numbers(batch)] == [n for n in range(40) for _ in range(ROWS)]
+        results = [*first, *batches]
+    assert [number for batch in results for number in numbers(batch)] == [n for n in range(40) for _ in range(ROWS)]
     assert server.data == 40
 
 
@@ -114,11 +114,11 @@ def test_limit_reached_by_listed_files_ignores_a_later_error(make_table: Callabl
         yield from table.adds
         raise ds.ProtocolError("The listing broke.")
 
-    found: list[int] = []
+    results: list[int] = []
     with pytest.raises(ds.ProtocolError) if limit == 4 else contextlib.nullcontext():
         for batch in Batches(streamed(table, broken(), limit=limit, filter=col("id") >= 0)):
-            found += batch["id"].to_pylist()
-    assert found == [0, 1, 2]
+            results += batch["id"].to_pylist()
+    assert results == [0, 1, 2]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -270,8 +270,8 @@ def test_interrupted_listing_resumes_with_each_file_once(
 
     server.before = cut
     server.stops = {12, 25}
-    found = numbers(table(40).scan().to_arrow())
-    assert found == [number for number in range(40) for _ in range(ROWS)]
+    rows = numbers(table(40).scan().to_arrow())
+    assert rows == [number for number in range(40) for _ in range(ROWS)]
     assert due == []
 
 
@@ -307,19 +307,19 @@ def test_file_listed_twice_is_read_once_or_refused(
     line = server.line
 
     def again(number: int, version: int | None = None, *, signed: bool = False) -> bytes:
-        found = line(0 if number == far else number, version, signed=signed)
+        result = line(0 if number == far else number, version, signed=signed)
         vector = b'{"storageType":"i","pathOrInlineDv":"x","offset":0,"sizeInBytes":4,"cardinality":1}'
         if number == far and other == "vector":
-            return found.replace(b'"add":{', b'"add":{"deletionVector":' + vector + b",")
+            return result.replace(b'"add":{', b'"add":{"deletionVector":' + vector + b",")
         if number == far and other == "path":
-            return found.replace(b"?", b"x?")
-        return found.replace(b'"size":', b'"size":1') if number == far and other == "size" else found
+            return result.replace(b"?", b"x?")
+        return result.replace(b'"size":', b'"size":1') if number == far and other == "size" else result
 
     monkeypatch.setattr(server, "line", again)
     scan = table(far + 1).scan(columns=["number"])
     if not other:
-        found = numbers(scan.to_arrow())
-        assert found == [number for number in range(far) for _ in range(ROWS)]
+        rows = numbers(scan.to_arrow())
+        assert rows == [number for number in range(far) for _ in range(ROWS)]
         assert len(scan.plan().tasks) == far
     else:
         for read in (scan.to_arrow, scan.plan):
@@ -336,8 +336,8 @@ def test_vectors_of_files_listed_together_share_a_request(
     table = make_table(pa.schema([("id", pa.int64())]))
     blob, descriptors = encode_file([DeletionVector.from_positions([number]) for number in range(12)], "placeholder")
     url = table.storage.put("dv.bin", blob)
-    for number, found in enumerate(descriptors):
-        vector = DeletionVectorDescriptor("p", url, found.size_in_bytes, found.cardinality, found.offset)
+    for number, descriptor in enumerate(descriptors):
+        vector = DeletionVectorDescriptor("p", url, descriptor.size_in_bytes, descriptor.cardinality, descriptor.offset)
         table.add(pa.table({"id": [100 * number + row for row in range(20)]}), deletion_vector=vector, removed=[number])
     given = threading.Event()
 
@@ -407,11 +407,11 @@ def test_close_from_another_thread_wakes_the_listing(listed: Any, page: int | No
     server, table = listed(page=page)
     hold(server, 5)
     batches = table(100).scan().to_batches()
-    found = failing_consumer(batches)
+    result = failing_consumer(batches)
     wait_for(lambda: server.data >= 5)
     time.sleep(0.05)
     batches.close()
-    assert "it was closed" in str(found.result(HANGS))
+    assert "it was closed" in str(result.result(HANGS))
     wait_for(lambda: not listing_threads())
 
 

@@ -133,10 +133,10 @@ def test_threads_share_one_renewal() -> None:
         return renewal.current()
 
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda _: use(), range(16)))
+        result = list(pool.map(lambda _: use(), range(16)))
 
     assert provider.calls == 1
-    assert len(set(map(id, found))) == 1
+    assert len(set(map(id, result))) == 1
 
 
 def test_renewals_pickle_credentials_and_hide_them() -> None:
@@ -168,17 +168,17 @@ def test_renewals_pickle_credentials_and_hide_them() -> None:
 def test_credentials_of_each_cloud_are_parsed(
     given: Mapping[str, object], cloud: str, secrets: Mapping[str, str]
 ) -> None:
-    found = from_protocol(TemporaryCredentials(location="x://y", expiration_time=7, **given))  # type: ignore[arg-type]
+    result = from_protocol(TemporaryCredentials(location="x://y", expiration_time=7, **given))  # type: ignore[arg-type]
 
-    assert (found.cloud, found.expires_ms) == (cloud, 7)
-    assert {name: found.reveal(name) for name in found.secrets} == secrets
+    assert (result.cloud, result.expires_ms) == (cloud, 7)
+    assert {name: result.reveal(name) for name in result.secrets} == secrets
 
 
 def test_s3_access_point_is_kept() -> None:
     keys = AwsCredentials("id", "key", "session", "arn:aws:s3:r:1:accesspoint/x")
-    found = from_protocol(TemporaryCredentials(location="s3://b", aws_temp_credentials=keys))
+    result = from_protocol(TemporaryCredentials(location="s3://b", aws_temp_credentials=keys))
 
-    assert found.settings == {"access_point": "arn:aws:s3:r:1:accesspoint/x"}
+    assert result.settings == {"access_point": "arn:aws:s3:r:1:accesspoint/x"}
     with pytest.raises(ProtocolError, match="found none"):
         from_protocol(TemporaryCredentials(location="s3://b"))
 
@@ -232,9 +232,9 @@ S3_KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "key"}
 def test_credentials_of_an_iceberg_catalog_are_parsed(
     location: str, config: dict[str, str], expected: tuple[str, set[str], int | None, dict[str, str]]
 ) -> None:
-    found = from_iceberg(config, location)
+    result = from_iceberg(config, location)
 
-    assert (found.cloud, set(found.secrets), found.expires_ms, dict(found.settings)) == expected
+    assert (result.cloud, set(result.secrets), result.expires_ms, dict(result.settings)) == expected
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,11 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(403, b"<Error><Code>AccessDenied</Code></Error>")
             return
         data, headers = FILES[name], {"ETag": f'"{len(FILES[name])}"', "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT"}
-        wanted = self.headers.get("Range")
-        if wanted is None or self.server.ignores_ranges:
+        range_header = self.headers.get("Range")
+        if range_header is None or self.server.ignores_ranges:
             self.reply(200, data, headers)
             return
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        first, _, last = range_header.removeprefix("bytes=").partition("-")
         start, stop = int(first), min(int(last) + 1, len(data))
         if start >= len(data):
             self.reply(416, b"", headers)
@@ -109,10 +109,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        yield found
-        found.shutdown()
+    with Server() as server_:
+        threading.Thread(target=server_.serve_forever, daemon=True).start()
+        yield server_
+        server_.shutdown()
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ class Sent:
 
 
 def test_only_the_requested_bytes_are_read() -> None:
-    for start, wanted, found, left in (
+    for start, requested, expected, left in (
         (0, None, b"abcdef", 0),
         (0, ByteRange(0, 2), b"ab", 2),
         (0, ByteRange(1, 3), b"abcd", 1),
@@ -257,11 +257,11 @@ def test_only_the_requested_bytes_are_read() -> None:
     ):
         sent = Sent(Span(start, None, 9), b"ab", b"cd", b"ef")
         signing = Signing([sent])
-        body = signing.place().get("f", wanted, Version('"0"'))
-        assert (b"".join(map(bytes, body.chunks)), len(sent.chunks)) == (found, left)
+        body = signing.place().get("f", requested, Version('"0"'))
+        assert (b"".join(map(bytes, body.chunks)), len(sent.chunks)) == (expected, left)
         assert (body.span, body.version) == (sent.span, sent.version)
         ((url, asked, _, version),) = signing.requests
-        assert (url, asked, version) == ("https://h/f?1", wanted, Version('"0"'))
+        assert (url, asked, version) == ("https://h/f?1", requested, Version('"0"'))
 
 
 def test_url_is_reused_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,9 +302,9 @@ def test_refused_url_is_renewed_once() -> None:
 def test_file_properties_are_requested_with_its_first_byte() -> None:
     modified = "Wed, 21 Oct 2026 07:28:00 GMT"
     signing = Signing([Sent(Span(0, 1, 9), b"a", modified=modified)])
-    found = signing.place().head("f")
-    assert (found.path, found.size, found.etag) == ("f", 9, '"1"')
-    assert found.modified == datetime.datetime(2026, 10, 21, 7, 28, tzinfo=datetime.timezone.utc)
+    result = signing.place().head("f")
+    assert (result.path, result.size, result.etag) == ("f", 9, '"1"')
+    assert result.modified == datetime.datetime(2026, 10, 21, 7, 28, tzinfo=datetime.timezone.utc)
     assert [request.wanted for request in signing.requests] == [ByteRange(0, 1)]
     signing = Signing([Refused(416, None), Sent(Span(0, 0, 0), modified="soon")])
     assert signing.place().head("f") == StoredFile("f", 0, None, '"1"')

@@ -136,7 +136,7 @@ def read(store: Store, **how: Any) -> bytes:
 
 def test_requested_range_is_read() -> None:
     far = 1 << 62
-    for how, wanted, sent in (
+    for how, requested, sent in (
         ({}, None, (0, 100)),
         ({"size": 100}, None, (0, 100)),
         ({"size": 100, "stop": 100}, None, (0, 100)),
@@ -151,15 +151,15 @@ def test_requested_range_is_read() -> None:
             for piece in (1, 30, 1000):
                 answer = body(answer.span.start, cast("int", answer.span.stop), piece=piece)
                 store = Store(answer)
-                found = reading(store, **how)
-                assert b"".join(map(bytes, found)) == DATA[start:stop]
-                assert store.asked == [("p", wanted, None)]
-                assert (found.at, found.stop, found.size, found.version) == (stop, stop, 100, V1)
+                result = reading(store, **how)
+                assert b"".join(map(bytes, result)) == DATA[start:stop]
+                assert store.asked == [("p", requested, None)]
+                assert (result.at, result.stop, result.size, result.version) == (stop, stop, 100, V1)
     assert read(Store(), start=5, stop=5, version=V1) == b""
     # Without a known version, one is requested even if there is nothing to read.
-    found = reading(Store(body(5, 5)), start=5, stop=5)
-    assert list(found) == []
-    assert found.version == V1
+    result = reading(Store(body(5, 5)), start=5, stop=5)
+    assert list(result) == []
+    assert result.version == V1
 
 
 def test_interrupted_transfer_resumes() -> None:
@@ -263,12 +263,12 @@ def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
 
 def test_request_for_a_data_file_is_forwarded(files: TableFiles) -> None:
     closed: list[bool] = []
-    got: list[Any] = []
+    received: list[Any] = []
 
     async def take(sent: Any) -> None:
-        got.append((sent.span, sent.version))
+        received.append((sent.span, sent.version))
         while data := await sent.read():
-            got.append(bytes(data))
+            received.append(bytes(data))
 
     async def fail(sent: Any) -> None:
         raise ZeroDivisionError
@@ -279,7 +279,7 @@ def test_request_for_a_data_file_is_forwarded(files: TableFiles) -> None:
 
     store = stored(files, *(body(3, 9, closes=lambda: closed.append(True)) for _ in range(2)))
     asked(None, take)
-    assert got == [(Span(3, 9, 100), V1), DATA[3:9]]
+    assert received == [(Span(3, 9, 100), V1), DATA[3:9]]
     assert store.asked == [("a%20", ByteRange(3, 9), V1)]
     with pytest.raises(ZeroDivisionError):
         asked(None, fail)
@@ -289,14 +289,14 @@ def test_request_for_a_data_file_is_forwarded(files: TableFiles) -> None:
     assert caught.value.table == "s.d.t"
 
 
-def test_file_has_its_location_and_commit(files: TableFiles) -> None:
+def test_placed_file_has_its_location_and_commit(files: TableFiles) -> None:
     top = files.location
     add = AddFile(path="a%20b", partition_values={}, size=1, modification_time=1, data_change=True)
-    found = files.placed(add)
-    assert (found.action.path, found.file_id, found.version, found.timestamp) == (f"{top}/a%20b", "a b", None, None)
+    result = files.placed(add)
+    assert (result.action.path, result.file_id, result.version, result.timestamp) == (f"{top}/a%20b", "a b", None, None)
     commit = Commit(version=7, timestamp_ms=8)
-    found = files.placed(add, commit)
-    assert (found.action.path, found.version, found.timestamp) == (f"{top}/a%20b", 7, 8)
+    result = files.placed(add, commit)
+    assert (result.action.path, result.version, result.timestamp) == (f"{top}/a%20b", 7, 8)
     with pytest.raises(DataError, match="must have a size") as caught:
         files.placed(AddFile(path="a", partition_values={}, size=-1, modification_time=1, data_change=True))
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "a")
@@ -389,11 +389,11 @@ def test_local_directory_is_listed(tmp_path: Path) -> None:
     assert listed() == [(["b"], []), (["a/x"], []), (["a/c/y"], []), (["d/z"], [])]
     assert listed(recursive=False) == [(["b"], ["a", "d"])]
     assert listed(folder="a", recursive=False) == [(["a/x"], ["a/c"])]
-    (found,) = next(iter(here.pages())).files
+    (result,) = next(iter(here.pages())).files
     facts = os.stat(tmp_path / "b")
-    assert found == here.head("b")
-    assert (found.size, found.etag) == (2, f'"{facts.st_mtime_ns}-2"')
-    assert found.modified == datetime.fromtimestamp(facts.st_mtime, timezone.utc)
+    assert result == here.head("b")
+    assert (result.size, result.etag) == (2, f'"{facts.st_mtime_ns}-2"')
+    assert result.modified == datetime.fromtimestamp(facts.st_mtime, timezone.utc)
     assert here.location == f"file://{tmp_path}"
     for folder in ("none", "b"):
         with pytest.raises(Refused) as refused:
@@ -414,7 +414,7 @@ def test_ranges_of_a_local_file_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "f").write_bytes(DATA)
     here = LocalPlace(tmp_path)
     etag = here.head("f").etag
-    for wanted, start, stop in (
+    for requested, start, stop in (
         (None, 0, 100),
         (ByteRange(3, 20), 3, 20),
         (ByteRange(90, 200), 90, 100),
@@ -422,15 +422,15 @@ def test_ranges_of_a_local_file_are_read(tmp_path: Path, monkeypatch: pytest.Mon
         (10, 90, 100),
         (1000, 0, 100),
     ):
-        found = here.get("f", wanted, Version(etag or "", "other", 5))
-        assert (found.span, found.version) == (Span(start, stop, 100), Version(etag or "", "", 100))
-        pieces = list(found.chunks)
-        assert (b"".join(map(bytes, pieces)), found.read()) == (DATA[start:stop], b"")
+        result = here.get("f", requested, Version(etag or "", "other", 5))
+        assert (result.span, result.version) == (Span(start, stop, 100), Version(etag or "", "", 100))
+        pieces = list(result.chunks)
+        assert (b"".join(map(bytes, pieces)), result.read()) == (DATA[start:stop], b"")
         assert max(map(len, pieces), default=0) <= 7
-        found.close()
-    found = here.get("f", None, Version("", "x", 1))
-    assert found.read() == DATA[:7]
-    found.close()
+        result.close()
+    result = here.get("f", None, Version("", "x", 1))
+    assert result.read() == DATA[:7]
+    result.close()
     with pytest.raises(Refused) as refused:
         here.get("f", None, Version('"other"', "", 100))
     assert refused.value.status == 412
@@ -513,21 +513,21 @@ def test_changes_cover_versions_with_the_feed_enabled(files: TableFiles, monkeyp
         return list(module._changes(cast("Any", None), files, commits, first))
 
     protocol = Protocol(1, 2)
-    found = changes(
+    result = changes(
         Commit(3, 30, protocol=protocol, metadata=feed, removes=(known, bare)),
         Commit(4, 40, protocol=protocol, metadata=plain, removes=(bare,), adds=(add,)),
     )
     top = files.location
     assert completed == [3]
-    kinds = [type(one).__name__ for one in found]
+    kinds = [type(one).__name__ for one in result]
     assert kinds == ["SharedFile"] * 2 + ["VersionedProtocol", "VersionedMetadata"] + ["SharedFile"] * 2
     placed = {(one.version, one.timestamp, one.action.path, getattr(one.action, "size", None))
-              for one in found if isinstance(one, SharedFile)}  # fmt: skip
+              for one in result if isinstance(one, SharedFile)}  # fmt: skip
     assert placed == {
         (3, 30, f"{top}/known", None), (3, 30, f"{top}/bare", 9), (4, 40, f"{top}/bare", None), (4, 40, f"{top}/a", 1)
     }  # fmt: skip
-    assert found[2] == VersionedProtocol(4, protocol)
-    assert found[3] == VersionedMetadata(4, plain)
+    assert result[2] == VersionedProtocol(4, protocol)
+    assert result[3] == VersionedMetadata(4, plain)
     with pytest.raises(UnsupportedFeatureError, match="changes of version 5 were not recorded") as refused:
         changes(Commit(4, 40), Commit(5, 50, metadata=none))
     assert (refused.value.table, refused.value.version) == ("s.d.t", 5)
@@ -543,8 +543,8 @@ def test_tombstone_is_completed_from_the_previous_version(files: TableFiles) -> 
             return SimpleNamespace(files=[replace(add, path="other"), add])
 
     log: Any = Log()
-    found = module._completed(log, RemoveFile(path="a%20b", data_change=True), 4, "s.d.t")
-    assert (found.partition_values, found.size, asked) == ({"p": "x"}, 7, [3])
+    result = module._completed(log, RemoveFile(path="a%20b", data_change=True), 4, "s.d.t")
+    assert (result.partition_values, result.size, asked) == ({"p": "x"}, 7, [3])
     for path, version in (("none", 4), ("a%20b", 0)):
         with pytest.raises(DataError, match="has no partition values") as caught:
             module._completed(log, RemoveFile(path=path, data_change=True), version, "s.d.t")
@@ -635,9 +635,9 @@ def test_commit_info_goes_back_as_far_as_the_log(files: TableFiles, monkeypatch:
 
     def facts(start: int, end: int | None) -> list[tuple[int, int, bool]]:
         asked.clear()
-        found = module.read_commits(cast("Any", files._rest), NAME, start, end, OPTIONS)
-        assert found[0].info is info
-        return [(one.version, one.timestamp_ms, one.has_feed) for one in found]
+        result = module.read_commits(cast("Any", files._rest), NAME, start, end, OPTIONS)
+        assert result[0].info is info
+        return [(one.version, one.timestamp_ms, one.has_feed) for one in result]
 
     assert facts(0, None) == [(4, 40, True), (5, 0, False), (6, 60, False)]
     assert asked == [0, 4, (4, 6)]

@@ -321,12 +321,12 @@ def test_stored_file_is_read_by_range_and_version(stored: place.Place, bucket: B
     bucket.put("root/a", b"0123456789")
     whole = stored.get("a")
     assert b"".join(whole.chunks) == b"0123456789"
-    for wanted, data, span in [
+    for requested, data, span in [
         (ByteRange(2, 5), b"234", Span(2, 5, 10)),
         (4, b"6789", Span(6, 10, 10)),
         (99, b"0123456789", Span(0, 10, 10)),
     ]:
-        part = stored.get("a", wanted, whole.version)
+        part = stored.get("a", requested, whole.version)
         assert (b"".join(part.chunks), part.span) == (data, span)
     bucket.put("root/a", b"another")
 

@@ -18,7 +18,7 @@ def failure(status: str, code: str = "", more: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "message"),
     [
         (exceptions.PermissionDeniedError(failure("403 Forbidden", "InvalidAccessKeyId")), 403, "set 'endpoint'"),
         (exceptions.PermissionDeniedError(failure("403 Forbidden", "RequestTimeTooSkewed")), 403, "the clock"),
@@ -46,28 +46,28 @@ def failure(status: str, code: str = "", more: str = "") -> str:
         (exceptions.InvalidPathError("Encountered object with invalid path: planted"), 400, "a name"),
     ],
 )
-def test_refusal_names_the_setting_that_may_be_wrong(error: Exception, status: int, said: str) -> None:
-    found = translated(error, "volume a.b.c", None)
+def test_refusal_names_the_setting_that_may_be_wrong(error: Exception, status: int, message: str) -> None:
+    result = translated(error, "volume a.b.c", None)
 
-    assert isinstance(found, Refused)
-    assert found.status == status
-    assert said in str(found)
-    assert "planted" not in f"{found} {found!r} {found.reason}"
+    assert isinstance(result, Refused)
+    assert result.status == status
+    assert message in str(result)
+    assert "planted" not in f"{result} {result!r} {result.reason}"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (exceptions.GenericError(failure("503 Service Unavailable", "SlowDown")), "it responded with HTTP status 503"),
         (exceptions.GenericError(f"{START}HTTP error: error sending request planted"), "it did not respond"),
         (OSError("planted"), "it did not respond"),
     ],
 )
-def test_transient_errors_are_retried(error: Exception, said: str) -> None:
-    found = translated(error, "volume a.b.c", None)
+def test_transient_errors_are_retried(error: Exception, message: str) -> None:
+    result = translated(error, "volume a.b.c", None)
 
-    assert isinstance(found, Transient)
-    assert str(found.error) == f"Reading from the storage of volume a.b.c failed: {said}."
+    assert isinstance(result, Transient)
+    assert str(result.error) == f"Reading from the storage of volume a.b.c failed: {message}."
 
 
 @pytest.mark.parametrize(

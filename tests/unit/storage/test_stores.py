@@ -68,10 +68,10 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_locations_are_normalized(text: str, normal: str, key: str) -> None:
-    found = Location.parse(text)
+    result = Location.parse(text)
 
-    assert (str(found), found.key("x")) == (normal, key)
-    assert Location.parse(normal) == found
+    assert (str(result), result.key("x")) == (normal, key)
+    assert Location.parse(normal) == result
 
 
 @pytest.mark.parametrize("location", CLOUD)
@@ -254,10 +254,10 @@ def test_directory_of_certificates_is_not_a_bundle(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("said", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
+    ("message", "region"), [({"x-amz-bucket-region": "eu-north-1"}, "eu-north-1"), (None, "us-east-1")]
 )
 def test_region_of_a_bucket_is_requested_from_s3(
-    said: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
+    message: dict[str, str] | None, region: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     for name in ("https_proxy", "HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
@@ -268,10 +268,10 @@ def test_region_of_a_bucket_is_requested_from_s3(
         assert timeout > 0
         assert not allow_redirects
         assert network == {"verify": certifi.where(), "proxies": {"https": "http://proxy.example.com:3128"}}
-        if said is None:
+        if message is None:
             raise requests.ConnectionError
         response = requests.Response()
-        response.headers.update(said)
+        response.headers.update(message)
         return response
 
     monkeypatch.setattr(stores.requests, "head", head)
