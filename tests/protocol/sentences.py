@@ -165,14 +165,14 @@ def written(texts: Mapping[str, str], known: dict[str, str], edition: str, proto
     """Return the table for ``texts`` with the ``known`` columns."""
     names = ", ".join(texts)
     lines = [
-        "# What the protocol asks, and which test holds it",
+        "# What the protocol requires, and which tests check it",
         "",
         f"Made by `python -m tests.protocol.sentences` from {names} of {protocol.home}, {edition}: each",
-        "sentence that binds a client or a server, by its section, its number there and the hash of its words. Beside",
-        "that stands, in our words, what it asks, and the tests that fail without it. `test_sentences.py` checks that",
-        f"the tests exist, and with the text at hand (`{protocol.variable}`) that no sentence is missing.",
+        "sentence that binds a client or a server, with its section, its number there and the hash of its words.",
+        "The columns after them state the requirement in our words and name its tests. `test_sentences.py` checks that",
+        f"the tests exist and, if the text is available (`{protocol.variable}`), that no sentence is missing.",
         "",
-        "| section | number | hash | who | what it asks | tests |",
+        "| section | number | hash | who | requirement | tests |",
         "|---|---|---|---|---|---|",
     ]
     for key, sentence in binding(texts, protocol).items():
@@ -181,7 +181,7 @@ def written(texts: Mapping[str, str], known: dict[str, str], edition: str, proto
         "",
         "## All sections",
         "",
-        "Every sentence counts here, so that a new text shows where it changed.",
+        "Every sentence counts here, so that a new edition shows which sections changed.",
         "",
         "| section | sentences | digest |",
         "|---|---|---|",
