@@ -240,7 +240,7 @@ def _faster_than_jvm(result: Result, times: float) -> list[Verdict]:
 def _spark_wide(result: Result) -> list[Verdict]:
     pushed, options = result.measured[0], _of(result, "spark-options")
     time = 1 / _ratio(result, "spark-options")
-    # The bytes are those of two queries; the first one, before the clock, starts the workers.
+    # The bytes include a first query, before the clock starts, which starts the workers.
     plain = 1 / _ratio(result, "spark-plain")
     return [
         Verdict(

@@ -83,7 +83,7 @@ def facts(result: Result) -> dict[str, Any]:
 
 
 def overview(kept: Sequence[dict[str, Any]]) -> Table:
-    """Return one table of all cases: seconds of ours, those of the others divided by ours, and the reached goals."""
+    """Return one table of all cases: our seconds, the ratio of each other reader to ours, and the reached goals."""
     shown = Table(title="Seconds, and how many times as long the others take")
     for column in ("case", "ours", "others", "goals"):
         shown.add_column(column, justify="right" if column == "ours" else "left")

@@ -52,7 +52,7 @@ def ours(job: dict) -> int:
 
 
 def _frame(table: Any, output: str) -> int:
-    """Create a frame and measure its bytes: those that pandas counts; for texts, those of their Arrow arrays."""
+    """Create a frame and measure its bytes as pandas counts them, but text as Arrow arrays."""
     import polars  # the imports of all contenders are not measured  # noqa: F401
 
     import delta_sharing_client.outputs.polars  # noqa: F401
@@ -179,7 +179,7 @@ _QUERIES = 4
 
 
 def spark(job: dict) -> int:
-    """One query with push-down, with our options, without both, of local files (the limit), or by the JVM connector."""
+    """Run one query: pushed down, with our options, with neither, on local files (the limit) or by the connector."""
     session, query = _spark_session(job), _SPARK_QUERIES[job["action"]]
 
     def run() -> int:

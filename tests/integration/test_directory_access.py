@@ -447,7 +447,7 @@ def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> N
     place.renewal._provider = counted
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == []
-    # Little of their lifetime is left.
+    # The credentials expire in a minute.
     _end_in(place, 60_000)
     assert sum(batch.num_rows for batch in Batches(plan)) == 3
     assert asked == ["s3://tables/a/t"]

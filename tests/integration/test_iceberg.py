@@ -523,7 +523,7 @@ def test_table_in_neither_format_is_not_found(server: IcebergServer) -> None:
         client.table("ice.n.t", format="iceberg").scan().to_arrow()
 
 
-def test_without_an_endpoint_there_are_no_iceberg_tables(server: IcebergServer) -> None:
+def test_missing_iceberg_endpoint_is_reported(server: IcebergServer) -> None:
     profile = {name: value for name, value in server.profile.items() if name != "icebergEndpoint"}
 
     with pytest.raises(UsageError, match="the profile has no 'icebergEndpoint'"):

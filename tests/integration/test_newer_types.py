@@ -38,7 +38,7 @@ def schema(*fields: tuple[str, str]) -> str:
 
 @pytest.fixture
 def places(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
-    """Two files; their geometry statistics are a corner of a bounding box, which is no bound as text or bytes."""
+    """Two files; their geometry statistics are a corner of a bounding box, which is not a bound of text or bytes."""
     table = HandMadeTable(tmp_path / "t").create(
         schema(("id", "long"), ("geom", "geometry(EPSG:3857)"), ("geog", "geography(OGC:CRS84, spherical)")),
         features=["geospatial"],

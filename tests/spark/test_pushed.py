@@ -42,7 +42,7 @@ ONE, TWO = constant("int", 1), constant("int", 2)
 OVER_1, IS_2 = test(">", INT, ONE), test("=", INT, TWO)
 LATE = constant("timestamp_ntz", 1_710_037_800_999_999)
 UNKNOWN = test("UPPER", TEXT)
-"""A function of Spark's that is none of ours."""
+"""A Spark function that is not ours."""
 
 
 def found(*predicates: dict[str, object]) -> str | None:

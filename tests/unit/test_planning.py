@@ -395,7 +395,7 @@ def test_lineage_schema_is_refused_without_row_tracking(partitioned: HandMadeTab
         _ = table.scan(row_lineage=True).schema
 
 
-def test_schema_is_that_of_the_requested_response_format(tmp_path: pathlib.Path) -> None:
+def test_schema_matches_the_requested_response_format(tmp_path: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]), features=["deletionVectors"])
     table.commit(table.file(pa.table({"a": [1, 2]}), removed=[0]))
     with shared(table.root) as (shared_table, _):

@@ -66,7 +66,7 @@ def _field(transform: str, data_type: Any) -> BoundField:
         ("f79c3e09-677c-4bbd-a479-3f349cb785e7", PrimitiveType("uuid"), 1488055340),
     ],
 )
-def test_hashes_equal_those_of_the_specification(value: Any, data_type: Any, expected: int) -> None:
+def test_hashes_match_the_specification(value: Any, data_type: Any, expected: int) -> None:
     assert bucket_of(value, data_type, 1 << 31) == expected & 0x7FFFFFFF
 
 
@@ -77,7 +77,7 @@ def _bucket(data: bytes, count: int) -> int:
 
 @meets(negative=20)
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 1000))
-def test_buckets_of_numbers_are_those_of_the_specification(value: int, count: int) -> None:
+def test_buckets_of_numbers_match_the_specification(value: int, count: int) -> None:
     met("negative", value < 0)
     expected = _bucket(struct.pack("<q", value), count)
 
@@ -86,7 +86,7 @@ def test_buckets_of_numbers_are_those_of_the_specification(value: int, count: in
 
 @meets(negative=20)
 @given(st.decimals(-(10**30), 10**30, places=2), st.integers(1, 100))
-def test_buckets_of_decimals_are_those_of_the_specification(value: Decimal, count: int) -> None:
+def test_buckets_of_decimals_match_the_specification(value: Decimal, count: int) -> None:
     met("negative", value < 0)
     unscaled = int(value.scaleb(2, decimal.Context(prec=60)))
     length = next(size for size in range(1, 20) if -(1 << (8 * size - 1)) <= unscaled < 1 << (8 * size - 1))
@@ -97,7 +97,7 @@ def test_buckets_of_decimals_are_those_of_the_specification(value: Decimal, coun
 
 @meets(long_characters=20)
 @given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 100))
-def test_buckets_of_text_are_those_of_the_specification(value: str, count: int) -> None:
+def test_buckets_of_text_match_the_specification(value: str, count: int) -> None:
     met("long_characters", not value.isascii())
     expected = _bucket(value.encode(), count)
 
@@ -354,7 +354,7 @@ _TEXTS = st.one_of(
 
 @meets(floating=10)
 @given(_TEXTS)
-def test_the_text_of_a_partition_value_is_that_value(pair: tuple[Any, Any]) -> None:
+def test_partition_value_is_read_from_its_text(pair: tuple[Any, Any]) -> None:
     met("floating", isinstance(pair[0], float))
     raw, data_type = pair
 

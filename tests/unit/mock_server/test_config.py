@@ -71,7 +71,7 @@ def test_complete_configuration_file_is_parsed(tmp_path: Path) -> None:
     assert "the-secret" not in repr(config)
 
 
-def test_defaults_are_those_of_the_reference_server(tmp_path: Path) -> None:
+def test_defaults_match_the_reference_server(tmp_path: Path) -> None:
     config = from_yaml(write(tmp_path, "version: 1\nshares: []\n", "s.yml"))
     assert not config.check_token
     assert config.token.reveal()

@@ -232,7 +232,7 @@ def test_special_characters_in_file_names_in_both_formats(api: Api) -> None:
             assert api.fetch(url).content[:4] == b"PAR1"
 
 
-def test_urls_contain_their_expiration_like_those_of_s3(api: Api) -> None:
+def test_urls_contain_their_expiration_as_in_s3(api: Api) -> None:
     lines = api.query("plain", "includeendstreamaction=true")
     assert lines.end is not None
     assert {line["file"]["expirationTimestamp"] for line in lines.files} == {lines.end["minUrlExpirationTimestamp"]}

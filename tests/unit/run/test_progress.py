@@ -279,7 +279,7 @@ def test_progress_line_shows_rate_and_time_left() -> None:
 @pytest.mark.parametrize(
     ("fetched", "done", "expected"), [(100, 25, 100), (90, 80, 100), (130, 100, 130), (20, 40, 50), (0, 0, 100)]
 )
-def test_expected_bytes_are_at_most_those_of_the_files(fetched: int, done: int, expected: int) -> None:
+def test_expected_bytes_are_estimated_from_finished_files(fetched: int, done: int, expected: int) -> None:
     report = ScanReport(bytes=fetched)
     report.follow(lambda: (1, 4, done, 100))
 

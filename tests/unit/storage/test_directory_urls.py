@@ -295,7 +295,7 @@ def test_refused_url_is_renewed_once() -> None:
     for error in (ds.DataError("x", table="s.d.v"), Transient(ds.TransportError("x", table="s.d.v"))):
         with pytest.raises(type(error)):
             Signing([error]).place().get("f")
-        # It is no table.
+        # A volume is not a table, so the error names none.
         assert getattr(error, "error", error).table is None  # type: ignore[attr-defined]
 
 
