@@ -15,7 +15,8 @@ _PACKAGES = {
     "geopandas": ("geopandas",),
     "iceberg": ("pyiceberg",),
     "jwt": ("jwt", "cryptography"),
-    "mcp": ("mcp", "mcp_types"),
+    # The others are packages that it depends on.
+    "mcp": ("mcp", "mcp_types", "anyio", "pydantic"),
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),
     "spark": ("pyspark",),

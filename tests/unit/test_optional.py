@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("duckdb", "duckdb", "ds.SharingClient(P).table('s.s.t').scan().to_duckdb()"),
         ("pyspark", "spark", "ds.SharingClient(P).table('s.s.t').scan().to_spark()"),
         ("jwt", "jwt", "ds.SharingClient(SIGNED).list_shares()"),
+        *((package, "mcp", "optional.load('delta_sharing_client.mcp.server', 'mcp')") for package in ("mcp", "anyio")),
         ("pyspark", "spark", "ds.load_as_spark('p.share#s.s.t', delta_sharing_profile=P)"),
     ],
 )
@@ -30,6 +31,7 @@ def test_missing_extra_error_shows_the_install_command(package: str, extra: str,
 import sys
 sys.modules[{package!r}] = None  # as if it were not installed
 import delta_sharing_client as ds
+from delta_sharing_client import optional
 P = {{"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/", "bearerToken": "x"}}
 AUTH = {{"tokenEndpoint": "http://127.0.0.1:1/", "clientId": "c", "issuer": "i", "privateKey": {{"privateKey": "k"}}}}
 SIGNED = {{**P, "shareCredentialsVersion": 2, "type": "oauth_jwt_bearer_private_key_jwt", "auth": AUTH}}
