@@ -30,6 +30,13 @@ _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(\w*)", re.DOTALL)
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "DESC", "SUMMARIZE")
 
 
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return a new connection of DuckDB, in UTC."""
+    connection: duckdb.DuckDBPyConnection = optional.load("duckdb", "duckdb").connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
 def relation(
     client: SharingClient,
     query: str,
@@ -40,9 +47,7 @@ def relation(
 
     ``scan_of`` returns the read of a table. See ``loaders.sql``, also for the errors.
     """
-    if connection is None:
-        connection = optional.load("duckdb", "duckdb").connect()
-        connection.execute("SET TimeZone = 'UTC'")
+    connection = connect() if connection is None else connection
     tables = _tables_of(query)
     if tables is None:
         listed = client.list_all_tables()

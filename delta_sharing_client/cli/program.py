@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
@@ -312,14 +313,28 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
 
 @contextlib.contextmanager
 def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
-    """Run ``query`` with DuckDB over the shared tables in it, and yield a reader of its rows."""
+    """Run ``query`` with DuckDB over the shared tables in it, and yield a reader of its rows; Ctrl-C ends the query."""
     from delta_sharing_client import queries
     from delta_sharing_client.arrow_forms import reader_of
+    from delta_sharing_client.outputs.streams import interrupted_by
 
-    client = open_client(profile)
-    relation = queries.relation(client, query)
-    with queries.errors_of(client):
-        yield reader_of(relation)
+    client, connection = open_client(profile), queries.connect()
+    is_interrupted = threading.Event()
+
+    def interrupt() -> None:
+        is_interrupted.set()
+        connection.interrupt()
+
+    try:
+        with interrupted_by(interrupt):
+            relation = queries.relation(client, query, connection)
+            with queries.errors_of(client):
+                yield reader_of(relation)
+    except Exception:
+        # DuckDB reports the interruption before Python raises KeyboardInterrupt.
+        if is_interrupted.is_set():
+            raise KeyboardInterrupt from None
+        raise
 
 
 def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:

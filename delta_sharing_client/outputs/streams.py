@@ -169,6 +169,23 @@ _interrupted = _NEVER
 _FRESH = 2.0
 
 
+# Called at Ctrl-C by the thread that listens.
+_interrupts: list[Callable[[], object]] = []
+
+
+@contextlib.contextmanager
+def interrupted_by(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Call ``interrupt`` on another thread if Ctrl-C arrives in this block: the main thread may wait in a library that
+    does not return to Python, as DuckDB 2 does while it computes.
+    """
+    end_on_interrupt()
+    _interrupts.append(interrupt)
+    try:
+        yield
+    finally:
+        _interrupts.remove(interrupt)
+
+
 def end_on_interrupt() -> None:
     """Make Ctrl-C end the streams from now on, if this is the main thread and the wakeup file descriptor is not in
     use.
@@ -200,8 +217,8 @@ def _listen(sock: socket.socket) -> None:
         if signal.SIGINT in numbers and _ends_the_call(signal.getsignal(signal.SIGINT)):
             _interrupted = time.monotonic(), _main_place()
             sock.settimeout(_FRESH)
-            for stream in _all_streams():
-                stream.interrupt()
+            for interrupt in [*_interrupts, *(stream.interrupt for stream in _all_streams())]:
+                interrupt()
 
 
 def _ends_the_call(handler: object) -> bool:

@@ -214,6 +214,22 @@ def test_closed_pipe_and_interrupt_print_nothing(server: Any) -> None:
     server.clear_faults()
 
 
+def test_ctrl_c_ends_a_computing_query(server: Any) -> None:
+    server.reset_stats()
+    endless = 'SELECT count(*) FROM "s.1".d.many, range(1000000000000) AS r(n) WHERE length(text) + n < 0'
+    command = [sys.executable, "-m", "delta_sharing_client.cli", "-p", str(server.profile_path), "sql", endless]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
+        assert process.stderr is not None
+        while server.stats()["requests"].get("data", 0) == 0:
+            assert process.poll() is None
+            time.sleep(0.01)
+        # DuckDB computes, or is about to.
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        # DuckDB 2.0.0 reports what it has not freed.
+        assert process.stderr.read().partition(b"nanobind: ")[0] == b"delta-sharing: interrupted\n"
+
+
 def test_head_ends_a_read_of_many_files(serve: Callable[..., Any], tmp_path: Path) -> None:
     for _ in range(3):
         numbers = np.random.default_rng(0).integers(0, 1 << 60, 1_000_000)

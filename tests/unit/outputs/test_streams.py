@@ -422,6 +422,21 @@ def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatc
     result[1].close()
 
 
+def test_ctrl_c_calls_the_interrupt_of_a_block() -> None:
+    def handler(number: int, frame: object) -> None:
+        """Return, as if the main thread were in a library: Python's handler would raise, and so end the block."""
+
+    handler.__module__ = of_a_session.__module__
+    signal.signal(signal.SIGINT, handler)
+    inside, outside = threading.Event(), threading.Event()
+    with streams.interrupted_by(outside.set):
+        pass
+    with streams.interrupted_by(inside.set):
+        signal.raise_signal(signal.SIGINT)
+        assert inside.wait(HANGS)
+    assert not outside.is_set()
+
+
 def test_a_stream_listens_for_ctrl_c() -> None:
     signal.set_wakeup_fd(-1)
     stream = RowStream(lambda: Rows(9))
