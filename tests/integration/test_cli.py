@@ -220,12 +220,15 @@ def test_ctrl_c_ends_a_computing_query(server: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client.cli", "-p", str(server.profile_path), "sql", endless]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
         assert process.stderr is not None
-        while server.stats()["requests"].get("data", 0) == 0:
-            assert process.poll() is None
-            time.sleep(0.01)
-        # DuckDB computes, or is about to.
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        try:
+            while server.stats()["requests"].get("data", 0) == 0:
+                assert process.poll() is None
+                time.sleep(0.01)
+            # DuckDB computes, or is about to.
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
         # DuckDB 2.0.0 reports what it has not freed.
         assert process.stderr.read().partition(b"nanobind: ")[0] == b"delta-sharing: interrupted\n"
 

@@ -108,12 +108,14 @@ def started(serve_demo: Any, *options: str) -> Iterator[Any]:
             process.stdin.write(f"{json.dumps({'jsonrpc': '2.0', **message})}\n".encode())  # type: ignore[union-attr]
             process.stdin.flush()  # type: ignore[union-attr]
 
-        version = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        send({"id": 1, "method": "initialize", "params": version})
-        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "delta-sharing"
-        send({"method": "notifications/initialized"})
-        yield process, send
-        process.kill()
+        try:
+            version = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            send({"id": 1, "method": "initialize", "params": version})
+            assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "delta-sharing"
+            send({"method": "notifications/initialized"})
+            yield process, send
+        finally:
+            process.kill()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
