@@ -31,7 +31,7 @@ _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DE
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Return a new connection of DuckDB, in UTC."""
+    """Return a new connection of DuckDB, in UTC. Raises ``UsageError`` if DuckDB is not installed."""
     connection: duckdb.DuckDBPyConnection = optional.load("duckdb", "duckdb").connect()
     connection.execute("SET TimeZone = 'UTC'")
     return connection

@@ -42,7 +42,7 @@ class HybridCalendar:
     zone: str | None
 
     def concerns(self, stored: pa.DataType) -> bool:
-        """Return whether a column that the Parquet reader returns as the type ``found`` uses the hybrid calendar.
+        """Return whether a column that the Parquet reader returns as the type ``stored`` uses the hybrid calendar.
 
         Spark's own numbers have a time zone, INT96 has none.
         """

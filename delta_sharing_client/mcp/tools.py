@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delta_sharing_client import optional, queries
+from delta_sharing_client import queries
 from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.descriptions import describe_table
@@ -33,7 +33,6 @@ _MOST_COLUMNS = 500
 _TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
 # Each setting keeps SQL from accessing something outside the share. The last one prevents changes to the others.
 _CONFINEMENT = (
-    "SET TimeZone = 'UTC'",
     "SET streaming_buffer_size = '1MB'",
     "SET temp_directory = ''",
     "SET memory_limit = '1GB'",
@@ -121,7 +120,7 @@ class Tools:
     def query(self, sql: str) -> dict[str, object]:
         """Run one SQL query of DuckDB over shared tables, which it names in full: share.schema.table."""
         allowance = Allowance(self._limits.megabytes)
-        connection = optional.load("duckdb", "duckdb").connect()
+        connection = queries.connect()
         ends = threading.Timer(self._limits.seconds, connection.interrupt)
         ends.daemon = True
         ends.start()

@@ -183,7 +183,8 @@ def interrupted_by(interrupt: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        _interrupts.remove(interrupt)
+        with contextlib.suppress(ValueError):  # in a process that was forked in the block
+            _interrupts.remove(interrupt)
 
 
 def end_on_interrupt() -> None:
@@ -248,6 +249,7 @@ def _after_fork() -> None:
     # The streams, and the interrupts, belong to the parent.
     global _signal_sockets
     _streams.clear()
+    _interrupts.clear()
     if _signal_sockets is not None:
         with contextlib.suppress(ValueError):
             if (other := signal.set_wakeup_fd(-1)) != _signal_sockets[0].fileno():

@@ -247,7 +247,7 @@ def _any(schema: pa.Schema, is_one: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _holds(data_type: pa.DataType, is_one: Callable[[pa.DataType], bool]) -> bool:
-    """Return whether ``wanted`` is true for a type or one nested in it."""
+    """Return whether ``is_one`` is true for a type or one nested in it."""
     if isinstance(data_type, pa.BaseExtensionType):
         return is_one(data_type) or _holds(data_type.storage_type, is_one)
     below = (data_type.field(index).type for index in range(data_type.num_fields))

@@ -99,7 +99,7 @@ def pages(offset_index: bytes, chunk: ColumnChunk, rows: int) -> DataPages | Non
 
 
 def values(column_index: bytes, chunk: ColumnChunk, data_pages: DataPages) -> list[PageValues] | None:
-    """Return the bounds of each of the pages ``found``.
+    """Return the bounds of each of ``data_pages``.
 
     ``None`` if the index is damaged, has a wrong number of entries, contradicts itself or the footer in its null
     counts, or has values beyond the footer's bounds.

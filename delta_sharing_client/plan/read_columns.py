@@ -155,7 +155,7 @@ def left_out_metadata(schema: StructType) -> dict[str, str] | None:
 
 
 def left_out_note(columns: Mapping[str, str], what: str) -> str:
-    """Return a sentence saying that ``what`` leaves out the columns ``found``."""
+    """Return a sentence saying that ``what`` leaves out ``columns``, which map names to types."""
     shown = ", ".join(f"'{name}' ({kind})" for name, kind in columns.items())
     return (
         f"{what} is without columns of the table, of types that are not supported: {shown}. Name the columns that you "

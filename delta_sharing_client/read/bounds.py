@@ -90,7 +90,7 @@ class _GroupStatistics(NamedTuple):
 def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, stored: pa.DataType) -> Footer:
     """Return lower bound, upper bound, and upper bound without NaN, as in ``ColumnBounds``.
 
-    ``found`` is the Arrow type of the Parquet column of ``field``. Unreliable bounds are ``None``.
+    ``stored`` is the Arrow type of the Parquet column of ``field``. Unreliable bounds are ``None``.
     """
     row = row_of(field.type)
     if bounds is None or row is None or field.collation is not None:

@@ -383,8 +383,8 @@ class _Columns:
         return self._decoder.constant(column, self._rows)
 
     def _lineage(self, file: FileColumn | None, first: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
-        """Return the values stored in ``file``; where it has none, values derived from the ``known`` number of the
-        whole file."""
+        """Return the values stored in ``file``; where it has none, values derived from ``first``, the number of
+        the whole file."""
         if first is None:
             # Planning refuses such a file of a Delta table. In an Iceberg table its rows have neither value, even if
             # one is written (Iceberg, Appendix E, "Row lineage changes").

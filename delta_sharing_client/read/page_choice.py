@@ -46,22 +46,22 @@ _LEAST = 4 * 1024 * 1024
 
 
 class Ratio:
-    """A ratio of bytes, initially ``found`` of ``seen``; updated during the scan."""
+    """A ratio of bytes, initially ``useful`` of ``seen``; updated during the scan."""
 
     def __init__(self, seen: int = _PRIOR, useful: int = _PRIOR // 2) -> None:
         self._seen = seen
-        self._found = useful
+        self._useful = useful
 
     def expected(self, nbytes: int) -> int:
         """Return the expected number of bytes for ``nbytes``."""
-        return nbytes * self._found // self._seen
+        return nbytes * self._useful // self._seen
 
     def learn(self, nbytes: int, useful: int) -> None:
         # A race loses at most one observation.
         if self._seen < _GUESSED:
-            self._seen, self._found = max(1, nbytes), useful
+            self._seen, self._useful = max(1, nbytes), useful
         else:
-            self._seen, self._found = self._seen + nbytes, self._found + useful
+            self._seen, self._useful = self._seen + nbytes, self._useful + useful
 
 
 class SkippedPages(NamedTuple):
@@ -206,7 +206,7 @@ def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
 
 
 def group_pages(layout: Layout, group: int, rows: Rows, by_leaf: Mapping[int, DataPages]) -> GroupPages:
-    """Return the parts of a row group to read for ``rows``; ``found`` are the known pages of columns."""
+    """Return the parts of a row group to read for ``rows``; ``by_leaf`` has the known pages of columns."""
     chunks = {}
     # Chunks that share bytes could be confused with each other.
     if _disjoint([layout.chunk_range(group, leaf) for leaf in layout.leaves]):
@@ -378,7 +378,7 @@ def narrow(
 
 
 def _pages(layout: Layout, group: int, by_leaf: Mapping[int, DataPages]) -> int:
-    """Return how many pages of a row group are read, for the chunks in ``found``."""
+    """Return how many pages of a row group are read, for the chunks in ``by_leaf``."""
     partial = layout.pages[group].chunks if group in layout.pages else {}
     return sum(len(partial[leaf].kept) if leaf in partial else pages.number for leaf, pages in by_leaf.items())
 

@@ -248,6 +248,11 @@ def test_bytes_are_checked_before_the_read(tools: Tools) -> None:
     assert refused.report is None
 
 
+def test_query_runs_in_utc(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    assert tools.query("SELECT current_setting('TimeZone') AS zone")["rows"] == [["UTC"]]
+
+
 def test_cost_of_a_call_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
     failed, reply = ask("query", Limits(seconds=1), sql="SELECT count(*) FROM range(1e15::BIGINT) a, range(1000) b")
     assert failed

@@ -398,7 +398,9 @@ def test_forked_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.Monke
             assert signal.set_wakeup_fd(-1) == (others.fileno() if wakeup == "another's" else -1)
             assert streams._all_streams() == []
             del stream
-    streams._after_fork()
+    with streams.interrupted_by(others.close):
+        streams._after_fork()
+        assert streams._interrupts == []
 
 
 def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
