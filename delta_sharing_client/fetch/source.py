@@ -255,7 +255,7 @@ class RemoteFile:
             raise self.error(
                 DataError,
                 f"expected a file of {self.size} bytes, found a page of HTML; a proxy or a sign-in page seems to "
-                "response in place of the storage",
+                "respond in place of the storage",
             )
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")

@@ -18,8 +18,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.mutate.copies import ROOT, StartedTests
 from tests.mutate.mutants import Mutant, mutants
-from tests.mutate.run import ROOT, Mutate, Outcome, name_of, run
+from tests.mutate.run import Mutate, Outcome, name_of, run
 
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")
@@ -88,14 +89,14 @@ SERVED = {
         )
     ),
 }
-# Code that needs a JVM is tested by tests that start one, in a copy of the packages, if no other test kills the mutant.
-STARTED = {
-    f"spark/{module}.py": tuple(f"tests/spark/test_{name}.py" for name in names)
-    for module, names in {
-        "push_down": ("jar", "catalog", "connect", "push_down"),
-        "to_spark": ("map_in_arrow", "to_spark", "connect", "push_down", "jar"),
-    }.items()
-}
+# The tests with a Spark session, whose workers do not see a change in this process.
+STARTED = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in (
+        *("batch", "catalog", "connect", "iceberg", "jar", "map_in_arrow", "odd_values", "options", "push_down"),
+        *("pushed", "reader", "source", "streaming", "streaming_changes", "to_spark", "types"),
+    )
+)
 # The tests that reach a mutant are run: tests of all rooms and of the modules around them. Tests that start servers or
 # programs are too slow here.
 ABOVE = (
@@ -168,7 +169,9 @@ def _outcomes(wanted: set[str], chosen: argparse.Namespace) -> dict[str, Outcome
 
     files = [path for room in ROOMS for path in _files(room)]
     tests = [test for room in chosen.rooms or ROOMS for test in SERVED.get(room, ABOVE)]
-    if code := run(chosen.tests or list(dict.fromkeys(tests)), Mutate(files, choose, tell, STARTED)):
+    if code := run(
+        chosen.tests or list(dict.fromkeys(tests)), Mutate(files, choose, tell, StartedTests(STARTED, _files("spark")))
+    ):
         sys.exit(f"The tests cannot be run (pytest ended with {code}).")
     return outcomes
 

@@ -2,7 +2,8 @@
 
 The tests are collected once. Each mutant runs in a forked child: it replaces the code of the existing functions,
 runs the tests that reach the changed statement, starting with those of the same module and the quick ones, and ends
-at the first failure. Processes started by tests do not see the change.
+at the first failure. Processes started by tests do not see the change: a mutant that survives may then run in a copy
+of the packages (``copies.py``).
 
 The lines that each test reaches are cached in ``.mutate_cache`` until the test or a reached function changes. A
 failure of a test, which may be caused by load, is cached as well: delete the directory to run all tests again.
@@ -19,21 +20,19 @@ import itertools
 import json
 import os
 import resource
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
+from tests.mutate.copies import ROOT, StartedTests
 from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
 from tests.time_limits import slowness
 
@@ -49,12 +48,8 @@ TOGETHER = 150
 MOST_SECONDS = 8
 # Time for the remaining tests if a mutant survives those.
 MORE_SECONDS = 30
-# Time for tests that start processes, for one mutant.
-PROGRAM_SECONDS = 1800
 WATCH = "__reached__"
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("delta_sharing_client", "mock_server")
-COPIED = (*PACKAGES, "pyspark_delta_sharing", "pyspark_delta_sharing_alias", "tests", "pyproject.toml")
 CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 
@@ -85,8 +80,8 @@ class Covered:
 class Mutate:
     """Replaces pytest's loop over the tests.
 
-    ``watched`` are the files that may be changed; the tests that reach their lines are recorded. ``started`` names
-    for some files the tests that start processes, which run if a mutant survives the other tests.
+    ``watched`` are the files that may be changed; the tests that reach their lines are recorded. ``started`` are the
+    tests that start processes, which run if a mutant survives the other tests.
     """
 
     def __init__(
@@ -94,7 +89,7 @@ class Mutate:
         watched: Sequence[Path],
         choose: Callable[[Mutant], bool],
         tell: Callable[[Outcome], None],
-        started: Mapping[str, tuple[str, ...]],
+        started: StartedTests,
     ) -> None:
         self._files = {str(path): path for path in watched}
         self._choose = choose
@@ -140,9 +135,8 @@ class Mutate:
                         # The table is made at import, and any function may read it.
                         reached = [one for one in covered if one.lines.get(file)]
                     outcome = self._tried(mutant, tree, functions[file], self._ordered(path, reached))
-                    programs = self._started.get(name_of(path), ())
-                    if programs and outcome.verdict in ("survived", "uncovered"):
-                        outcome = _in_a_copy(mutant, programs)
+                    if self._started.covers(path) and outcome.verdict in ("survived", "uncovered"):
+                        outcome = _in_a_copy(mutant, outcome, self._started)
                     self._tell(outcome)
         return True
 
@@ -407,39 +401,15 @@ def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> Non
             function.__code__ = result[0]
 
 
-def _in_a_copy(mutant: Mutant, tests: tuple[str, ...]) -> Outcome:
-    """Run ``tests`` on a copy of the packages with the mutant, which processes started by tests see as well."""
-    if _unchanged(tests) != 0:
-        sys.exit(f"These tests fail without any change: {', '.join(tests)}.")
-    begun = time.monotonic()
+def _in_a_copy(mutant: Mutant, before: Outcome, tests: StartedTests) -> Outcome:
+    """Return the outcome of a mutant that the other tests do not kill, with ``tests`` as well."""
+    begun = time.monotonic() - before.seconds
     tree = ast.parse(mutant.path.read_text())
     next(one for one in mutants(mutant.path, name_of(mutant.path), tree) if one.key == mutant.key).apply()
-    code = _run_a_copy(tests, {mutant.path: ast.unparse(tree)})
-    verdict = "hung" if code is None else "killed" if code else "survived"
-    return Outcome(mutant, verdict, len(tests), time.monotonic() - begun)
-
-
-def _run_a_copy(tests: tuple[str, ...], changed: Mapping[Path, str]) -> int | None:
-    """Return pytest's exit code with the ``changed`` texts of modules, ``None`` if it does not end."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        for path in (ROOT / name for name in COPIED):
-            if path.is_dir():
-                shutil.copytree(path, Path(folder, path.name), ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(path, folder)
-        for path, text in changed.items():
-            Path(folder, path.relative_to(ROOT)).write_text(text)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-        own = {**os.environ, "PYTHONPATH": folder}
-        try:
-            return subprocess.run(command, cwd=folder, env=own, capture_output=True, timeout=PROGRAM_SECONDS).returncode
-        except subprocess.TimeoutExpired:
-            return None
-
-
-@functools.cache
-def _unchanged(tests: tuple[str, ...]) -> int | None:
-    return _run_a_copy(tests, {})
+    verdict, count, untried = tests.run(mutant.path, mutant.statement, tree)
+    if verdict == "uncovered":
+        return before
+    return Outcome(mutant, verdict, before.tests + count, time.monotonic() - begun, before.untried + untried)
 
 
 def _in_child(function: Callable[[], int]) -> int:

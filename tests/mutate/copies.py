@@ -1,0 +1,159 @@
+"""Tests that start processes, in a copy of the packages with changed modules, which those processes import as well.
+
+The tests with a Spark session reach most of their lines in Spark's Python workers. They run once with watched modules,
+which note each line with the test that reached it; the notes are cached until a test file or a watched module changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.mutate import marks
+from tests.mutate.mutants import watched
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = (
+    *("delta_sharing_client", "mock_server", "pyspark_delta_sharing", "pyspark_delta_sharing_alias"),
+    *("tests", "pyproject.toml"),
+)
+CACHE = ROOT / ".mutate_cache" / "started.json"
+# Time for a whole run, and for the tests of one mutant, in seconds of the clock.
+ALL_SECONDS = 3600
+MUTANT_SECONDS = 150
+
+
+class StartedTests:
+    """The tests of ``files`` that use a Spark session, for mutants of the ``modules``."""
+
+    def __init__(self, files: Sequence[str], modules: Sequence[Path]) -> None:
+        self._files = files
+        self._modules = modules
+        self._tests: dict[str, dict[str, Any]] | None = None
+        self._killers: Counter[str] = Counter()
+
+    def covers(self, module: Path) -> bool:
+        """Whether the lines of ``module`` are watched."""
+        return module in self._modules
+
+    def run(self, module: Path, statement: int, tree: ast.Module) -> tuple[str, int, int]:
+        """Run the tests that reach the line ``statement`` of ``module`` with ``tree`` in its place.
+
+        Returns the verdict, the number of these tests, and how many were omitted because they take too long.
+        """
+        if self._tests is None:
+            self._tests = self._reached()
+        name = str(module.relative_to(ROOT))
+        tests = [(test, facts["seconds"]) for test, facts in self._tests.items() if _reaches(facts, name, statement)]
+        tests.sort(key=lambda one: (-self._killers[one[0]], one[1]))
+        ends = itertools.accumulate(seconds for _, seconds in tests)
+        chosen = [test for (test, _), end in zip(tests, ends, strict=True) if end <= MUTANT_SECONDS] or [
+            test for test, _ in tests[:1]
+        ]
+        if not chosen:
+            return "uncovered", 0, 0
+        with tempfile.TemporaryDirectory(prefix="marks-") as folder:
+            marks.prepare(Path(folder))
+            status = _run_a_copy(chosen, {module: ast.unparse(tree)}, folder, "-x", seconds=10 * MUTANT_SECONDS)
+            passed = marks.results(Path(folder)) if Path(folder, "tests").exists() else {}
+        if status == 0:
+            return "survived", len(tests), len(tests) - len(chosen)
+        self._killers.update([test for test in chosen if test not in passed][:1])
+        return "hung" if status is None else "killed", len(tests), 0
+
+    def _reached(self) -> dict[str, dict[str, Any]]:
+        """Return the tests that pass, with the lines that they reach."""
+        key = _digest([*self._modules, *sorted(Path(ROOT, "tests", "spark").glob("*.py"))])
+        cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
+        if key not in cached:
+            print("The lines that the tests with a Spark session reach are not known yet.", flush=True)
+            changed = {path: _marked(path) for path in self._modules}
+            with tempfile.TemporaryDirectory(prefix="marks-") as folder:
+                marks.prepare(Path(folder))
+                if _run_a_copy(self._files, changed, folder, seconds=ALL_SECONDS) not in (0, 1):
+                    sys.exit(f"These tests cannot be run: {', '.join(self._files)}.")
+                cached = {key: marks.results(Path(folder))}
+            CACHE.parent.mkdir(exist_ok=True)
+            CACHE.write_text(json.dumps(cached))
+        result: dict[str, dict[str, Any]] = cached[key]
+        return result
+
+
+def _reaches(facts: Mapping[str, Any], module: str, statement: int) -> bool:
+    return statement in facts["lines"].get(module, ())
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def _marked(path: Path) -> str:
+    """Return a module's text in which each statement of a function is noted."""
+    tree = watched(ast.parse(path.read_text()), "__reached__")
+    made = f"from tests.mutate.marks import Marks\n__reached__ = Marks({str(path.relative_to(ROOT))!r})"
+    # The docstring and the import of __future__ must come first.
+    first = 1 + max(
+        number
+        for number, each in enumerate(tree.body)
+        if number == 0 or (isinstance(each, ast.ImportFrom) and each.module == "__future__")
+    )
+    tree.body[first:first] = ast.parse(made).body
+    return ast.unparse(tree)
+
+
+def _run_a_copy(
+    tests: Sequence[str], changed: Mapping[Path, str], folder: str, *options: str, seconds: float
+) -> int | None:
+    """Return pytest's exit code with the ``changed`` texts of modules, ``None`` if it does not end."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as copy:
+        for path in (ROOT / name for name in COPIED):
+            if path.is_dir():
+                shutil.copytree(path, Path(copy, path.name), ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(path, copy)
+        for path, text in changed.items():
+            Path(copy, path.relative_to(ROOT)).write_text(text)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutate.marks",
+        ]
+        own = {**os.environ, "PYTHONPATH": copy, marks.FOLDER: folder}
+        own.pop("PYTHONDONTWRITEBYTECODE", None)
+        process = subprocess.Popen(
+            [*command, *options, *tests], cwd=copy, env=own,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and the JVM that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
