@@ -1,4 +1,4 @@
-"""Runs the command ``delta-sharing`` in this process."""
+"""Run the command ``delta-sharing`` in this process."""
 
 from __future__ import annotations
 

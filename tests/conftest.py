@@ -1,4 +1,4 @@
-"""Fixtures of all tests: no settings of the developer, one hypothesis profile, servers for real tables."""
+"""Fixtures of all tests: they hide the developer's settings, choose a hypothesis profile and start servers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.effort import QUICK
 GOLDEN_VARIABLE = "DELTA_GOLDEN_TABLES"
 INCUMBENT_VARIABLE = "DELTA_SHARING_INCUMBENT_PYTHON"
 
-# Names for the tables of tests; the server knows them before the tables exist.
+# The tables that tests may write: the server is started with these names, before the tables exist.
 TABLE_NAMES = ["t", "u", "dv", "empty", "feed", "large", "long", "nested", "none", "odd", "small", "timed"]
 
 hypothesis.settings.register_profile("default", deadline=None)
-# A failure in CI must be reproducible, and must show how.
+# A failure in CI must be reproducible, and its report must contain what is needed to repeat it.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.load_profile("quick" if QUICK else "ci" if os.environ.get("CI") else "default")
 
-# For tests in a quick run.
+# The number of parameters of each test in a quick run.
 QUICK_PARAMETERS = 3
 
 # Fixtures that start a server.
@@ -74,7 +74,7 @@ def _interrupts_reach_processes() -> None:
 
 @pytest.fixture(scope="session")
 def incumbent_python() -> str:
-    """The interpreter that has the PyPI package ``delta-sharing``."""
+    """The path of the interpreter in whose environment the PyPI package ``delta-sharing`` is installed."""
     python = os.environ.get(INCUMBENT_VARIABLE)
     if not python:
         pytest.skip(f"{INCUMBENT_VARIABLE} is not set; .ci/run makes such an environment")
@@ -92,7 +92,7 @@ def serve() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def serve_demo(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A running ``mock_server`` with the tables of its demo."""
+    """A running ``mock_server`` that shares the tables of its demo."""
     from mock_server import demo
 
     return serve(tables=demo.build(tmp_path_factory.mktemp("demo")))
@@ -100,14 +100,14 @@ def serve_demo(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def lake(tmp_path: pathlib.Path) -> Iterator[Lake]:
-    """A directory of tables and its server."""
+    """A directory of tables and the server that shares them."""
     import mock_server
     from mock_server.catalog import Catalog
 
     root = tmp_path / "lake"
     root.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        # A single server needs its tables at start; tests write them afterwards.
+        # The server normally refuses to start if a table does not exist; tests write their tables later.
         patch.setattr(Catalog, "require_locations", lambda catalog: None)
         with mock_server.running(tables={f"share.schema.{name}": root / name for name in TABLE_NAMES}) as server:
             yield Lake(root, server)
@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("golden") and not os.environ.get(GOLDEN_VARIABLE):
             item.add_marker(no_golden, append=False)
-        # All Spark tests share one session and one JVM; tests of Spark without a session may run in parallel.
+        # All tests with a Spark session share one session and one JVM, so they run in the same process.
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
         if SERVERS.intersection(getattr(item, "fixturenames", ())):
@@ -147,7 +147,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    # Ten thousand tests are not garbage; traversing them repeatedly made hypothesis five times as slow.
+    # The collected tests live until the end; traversing ten thousand of them in every garbage collection made
+    # hypothesis five times as slow.
     gc.collect()
     gc.freeze()
     if session.config.getoption("loadgroup", False):

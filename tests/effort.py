@@ -1,4 +1,4 @@
-"""The amount of testing: a sample that detects most mistakes, everything (``TEST_EFFORT=all``), or a small part
+"""How much is tested: a sample that detects most mistakes, everything (``TEST_EFFORT=all``), or a small part
 (``TEST_EFFORT=quick``).
 
 The samples are the same in every run. The workflow's weekly run tries everything.

@@ -1,4 +1,4 @@
-"""The Python examples of README and docs, run as they are."""
+"""Run the Python examples of README and docs as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A block of code; ``kind`` is its environment: ``here``, ``spark``, or another package named in its title."""
+    """A block of code. ``kind`` is its environment: ``here``, ``spark``, or the package that its title names."""
 
     page: str
     number: int
@@ -29,12 +29,12 @@ class Example:
 
     def run(self, **names: Any) -> dict[str, Any]:
         """Run the block with only ``names`` defined, and return the names it defines."""
-        with mock.patch.dict(os.environ):  # names set in the example belong to it
+        with mock.patch.dict(os.environ):  # variables that the example sets end with it
             exec(compile(self.source, str(self), "exec"), names)
         return names
 
     def results(self, **names: Any) -> list[Result]:
-        """Run the block like ``run``, and return the results of its calls and the values of its loops."""
+        """Run the block like ``run``; return the result of each call, and for each loop the number of its values."""
         seen = _Seen()
         tree = ast.fix_missing_locations(_Watched().visit(ast.parse(self.source)))
         with mock.patch.dict(os.environ):
@@ -44,7 +44,7 @@ class Example:
 
 @dataclasses.dataclass
 class Result:
-    """A value of an example, and the code that created it; ``rounds`` counts the values of a loop."""
+    """A value in an example, and the code that created it. ``rounds`` is the number of values of a loop."""
 
     code: str
     value: object
@@ -52,8 +52,8 @@ class Result:
 
     @property
     def rows(self) -> int | None:
-        """The number of rows of the value; ``None`` if it has none, like a client, a schema or the description of a
-        read."""
+        """The number of rows of the value; ``None`` for values without rows, such as a client, a schema or the
+        description of a read."""
         value: Any = self.value
         if self.rounds is not None:
             return self.rounds
@@ -68,7 +68,7 @@ class Result:
 
 
 class _Seen:
-    """The function that a watched example calls with its values."""
+    """Records the values of a watched example."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []

@@ -1,4 +1,4 @@
-"""Parts of the documentation that are generated from the code."""
+"""Check the parts of the documentation that are generated from the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def check_generated(page: Path, name: str, expected: str, *, but: str = "(?!)") -> None:
-    """Compare the marked part of ``page`` with the generated text; UPDATE_DOCS=1 writes it, for an intended change.
+    """Check that the marked part of ``page`` equals the generated text; with UPDATE_DOCS=1, write the text instead.
 
     Text that the pattern ``but`` matches is written but not compared.
     """

@@ -1,4 +1,5 @@
-"""Hostile texts in a share that try to be more than text on a page: names, comments, values, files."""
+"""Hostile strings in a share (names, comments, values, files) that a page must not interpret as HTML, scripts or
+terminal codes."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ HOSTILE = list(
 
 
 def hostile_share(root: Path) -> dict[str, Any]:
-    """Write a share of hostile texts below ``root``, and return the options of its server.
+    """Write tables and files with hostile strings below ``root``, and return the options of the server that shares
+    them.
 
     ``s.d`` has an equal table for each text, with the texts as values, column names (``column_names``) and comments;
     and a volume, a model and a skill with some of the texts as names, files and comments.

@@ -1,4 +1,4 @@
-"""Chromium controlled over the DevTools protocol: it clicks and types like a person, and reports problems."""
+"""Control Chromium over the DevTools protocol: click and type like a person, and report problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-# Seconds; no step of these tests takes long, and failures should be reported soon.
+# In seconds. No step of these tests takes long, so a longer wait would only delay the report of a failure.
 _PATIENCE = 40.0
 _KEYS = {
     "Enter": (13, "\r"),
@@ -29,7 +29,7 @@ _KEYS = {
     "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
 }
-# Finds an element: the first visible one of a selector, optionally with a text.
+# Finds the first visible element that matches a selector and, if given, contains a text.
 _FIND = """
 (selector, text, exact) => [...document.querySelectorAll(selector)].find((one) => {
   const own = (one.getAttribute('aria-label') || '') + '\\n' + one.textContent;
@@ -40,7 +40,7 @@ _FIND = """
 
 
 class Chromium:
-    """A browser with one page. ``problems`` lists forbidden events of a page: dialogs, errors, refused content."""
+    """A browser with one page. ``problems`` lists events that no page may cause: dialogs, errors, refused content."""
 
     def __init__(self, binary: str) -> None:
         self.problems: list[str] = []
@@ -152,10 +152,10 @@ class Chromium:
         result: dict[str, Any] = self._run(self._send(method, **parameters))
         return result
 
-    # --- a person ---
+    # --- what a person does ---
 
     def go(self, address: str) -> None:
-        """Open a URL as if it was typed."""
+        """Open a URL as if it had been typed."""
         self.send("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
@@ -210,7 +210,7 @@ class Chromium:
         self.send("Input.insertText", text=text)
 
     def press(self, *keys: str) -> None:
-        """Press keys in turn."""
+        """Press keys one after another."""
         for key in keys:
             code, text = _KEYS.get(key, (ord(key[0].upper()), key))
             known = {"key": key, "windowsVirtualKeyCode": code}
@@ -218,11 +218,11 @@ class Chromium:
             self.send("Input.dispatchKeyEvent", type="keyUp", **known)
 
     def take(self, begin: Callable[[], None]) -> Path:
-        """Return the file that the browser downloads after ``begin`` was called."""
+        """Call ``begin``, wait for the download that it starts, and return the downloaded file."""
         before = len(self.finished)
         begin()
         while len(self.finished) == before:
-            # Events arrive together with responses.
+            # Events are only received while a command waits for its response.
             self.run("new Promise((done) => setTimeout(done, 20))")
         return max(self.downloads.iterdir(), key=lambda path: path.stat().st_mtime_ns)
 

@@ -1,4 +1,4 @@
-"""The browser named by ``scripts/browser``, and the directory of its screenshots."""
+"""Fixtures: the browser that ``scripts/browser`` names, and the directory of its screenshots."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _no_problems(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     chromium.send("Runtime.evaluate", expression="1")
     assert chromium.problems == []
-    # Only addresses of this machine.
+    # The page may only send requests to this machine.
     assert [url for url in chromium.requested if not url.startswith(("http://127.0.0.1:", "about:", "file:"))] == []
 
 
@@ -62,7 +62,7 @@ def open_orders(browser: Chromium, page: Running) -> None:
     browser.see("h2", "orders")
 
 
-def test_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_click_in_the_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     # The token was removed from the URL, and no script can read the cookie.
     assert browser.run("location.href").endswith("#table/demo/shop/orders/Columns")
@@ -85,7 +85,7 @@ def test_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) ->
     browser.see("h2", "orders")
 
 
-def test_rows_are_shown_by_columns_filter_and_version(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_rows_follow_the_chosen_columns_filter_and_version(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "Rows")
     summary = browser.see(".result .soft", "The first 100 rows")
@@ -123,7 +123,7 @@ def test_rows_are_shown_by_columns_filter_and_version(browser: Chromium, page: R
     browser.see(".result .soft", "of version 3")
 
 
-def test_history_shows_bars_and_changes(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_history_shows_bars_and_the_changes_of_a_version(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "History")
     assert browser.see(".bars", "245 deletes")
@@ -176,7 +176,7 @@ def test_download_shows_progress_and_can_be_cancelled(
         browser.click("#tray button", "Close")
 
 
-def test_slow_read_can_be_stopped_or_left(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_slow_read_ends_when_stopped_or_left(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     for name in ("t", "u"):
         deltalake.write_deltalake(tmp_path / name, pa.table({"text": [str(n * 7919) for n in range(200_000)]}))
     served = serve(tables={f"s.d.{name}": tmp_path / name for name in ("t", "u")}, bandwidth=20_000)
@@ -203,14 +203,14 @@ def test_slow_read_can_be_stopped_or_left(browser: Chromium, serve: Any, tmp_pat
 
 
 def idle(served: Any) -> None:
-    """Wait until the server stops sending."""
+    """Wait until the server sends nothing."""
     clock = Stopwatch()
     while not served.app.stats.idle:
         assert clock.within(HANGS)
 
 
 def busy(served: Any) -> None:
-    """Wait until the server starts sending."""
+    """Wait until the server sends a response."""
     clock = Stopwatch()
     while served.app.stats.idle:
         assert clock.within(HANGS)
@@ -251,7 +251,7 @@ def test_files_can_be_viewed(browser: Chromium, page: Running, pictures: Path) -
     browser.see("button.link", "reports/")
 
 
-def test_skills_and_versions_of_models_can_be_viewed(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_skills_and_model_versions_can_be_viewed(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click(".node", "sales-report")
     assert "# Sales report" in browser.see(".look pre", "# Sales report")
@@ -264,7 +264,7 @@ def test_skills_and_versions_of_models_can_be_viewed(browser: Chromium, page: Ru
     browser.picture(pictures / "model.png")
 
 
-def test_iceberg_table_is_shown_like_a_table(browser: Chromium, page: Running) -> None:
+def test_iceberg_table_has_a_history_and_rows(browser: Chromium, page: Running) -> None:
     browser.go("about:blank")
     browser.go(page.address)
     browser.click(".node", "lake")
@@ -276,7 +276,7 @@ def test_iceberg_table_is_shown_like_a_table(browser: Chromium, page: Running) -
     browser.see(".rows td")
 
 
-def test_page_is_usable_with_the_keyboard_only(browser: Chromium, page: Running, pictures: Path) -> None:
+def test_page_can_be_used_with_the_keyboard_alone(browser: Chromium, page: Running, pictures: Path) -> None:
     browser.go("about:blank")
     browser.go(page.address)
     browser.see(".node", "shop")
@@ -313,7 +313,9 @@ def test_page_is_usable_with_the_keyboard_only(browser: Chromium, page: Running,
     browser.see(".node.here", "demo")
 
 
-def test_page_is_fast_with_ten_thousand_tables(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_page_stays_fast_with_ten_thousand_tables(
+    browser: Chromium, serve: Any, tmp_path: Path, pictures: Path
+) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"a": [1]}))
     entries = [
         catalog.entry("big", "most" if number < 9_000 else "rest", f"table_{number:05}", tmp_path / "t")
@@ -334,7 +336,7 @@ def test_page_is_fast_with_ten_thousand_tables(browser: Chromium, serve: Any, tm
         browser.see("#found", "1,000 names found")
         assert browser.run("document.querySelectorAll('.node').length") < 120
         browser.picture(pictures / "many.png")
-        # A key press is handled within a frame or two.
+        # Scrolling is handled within a frame or two; the limit allows for a busy machine.
         slowest = browser.run(
             "(() => { const input = document.getElementById('search'), tree = document.getElementById('tree'); "
             "const began = performance.now(); tree.scrollTop = 20000; tree.dispatchEvent(new Event('scroll')); "
@@ -346,7 +348,7 @@ def test_page_is_fast_with_ten_thousand_tables(browser: Chromium, serve: Any, tm
         browser.see("h2", "table_09000")
 
 
-def test_page_is_usable_with_two_thousand_columns(
+def test_one_of_two_thousand_columns_is_found_and_read(
     browser: Chromium, serve: Any, tmp_path: Path, pictures: Path
 ) -> None:
     wide = pa.table({f"column_{number:04}": [number, None] for number in range(2000)})
@@ -375,7 +377,9 @@ def test_page_is_usable_with_two_thousand_columns(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_phone_and_dark_mode_show_everything(browser: Chromium, page: Running, pictures: Path, dark: bool) -> None:
+def test_every_tab_fits_a_phone_in_light_and_dark_mode(
+    browser: Chromium, page: Running, pictures: Path, dark: bool
+) -> None:
     name = "dark" if dark else "light"
     browser.look_like(390, 780, dark=dark)
     browser.go("about:blank")
@@ -399,7 +403,7 @@ def test_phone_and_dark_mode_show_everything(browser: Chromium, page: Running, p
 
 
 def test_url_is_opened_through_a_file(browser: Chromium, page: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like a desktop opens it; the cookie is then sent in a cross-site navigation."""
+    """On a desktop, a local file opens the URL, so the page is reached from another site."""
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     assert page_module._open(page)
@@ -411,8 +415,8 @@ def test_url_is_opened_through_a_file(browser: Chromium, page: Running, monkeypa
     assert not page.opener.exists()
 
 
-def test_page_of_another_server_gets_nothing(browser: Chromium, page: Running) -> None:
-    """A page of another user's server on this machine, which is same-site for cookies."""
+def test_page_of_another_local_server_can_read_nothing(browser: Chromium, page: Running) -> None:
+    """The other page comes from another user's server on this machine; browsers send it the cookies of ours."""
     stolen: list[str] = []
 
     class Foreign(http.server.BaseHTTPRequestHandler):
@@ -469,7 +473,7 @@ def test_page_of_another_server_gets_nothing(browser: Chromium, page: Running) -
     browser.requested.clear()
 
 
-def test_hostile_texts_are_shown_as_text(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_hostile_strings_are_shown_as_plain_text(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     served = serve(**hostile_share(tmp_path))
     with running(str(served.profile_path)) as page:
         browser.go(page.address)
@@ -523,7 +527,7 @@ def test_hostile_texts_are_shown_as_text(browser: Chromium, serve: Any, tmp_path
         assert browser.run("document.title") != "hit"
 
 
-def test_errors_are_shown(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
+def test_page_explains_empty_shares_and_errors(browser: Chromium, serve: Any, tmp_path: Path, pictures: Path) -> None:
     served = serve(tables={})
     with running(str(served.profile_path)) as page:
         browser.go(page.address)

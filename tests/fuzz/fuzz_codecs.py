@@ -1,4 +1,4 @@
-"""Feed damaged bytes to every codec of ``delta_sharing_client.delta``: only a DeltaSharingError may be raised.
+"""Feed damaged bytes to every codec of ``delta_sharing_client.delta``, which may only raise a DeltaSharingError.
 
 ::
 
@@ -75,7 +75,7 @@ NAMES = ["a", "b", "c"]
 
 
 def inline_vector(data: bytes) -> None:
-    """The bytes are a bitmap; the first byte gives its cardinality."""
+    """The first byte is the cardinality, and the other bytes are the bitmap."""
     padded = data[1:] + bytes(-len(data[1:]) % 4)
     vector = decode_inline(DeletionVectorDescriptor("i", z85_encode(padded), len(data) - 1, data[0] if data else 0))
     positions = vector.positions()
@@ -87,7 +87,8 @@ def inline_vector(data: bytes) -> None:
 
 
 def stored_vector(data: bytes) -> None:
-    """The bytes are a file; half of the time its checksum is corrected, as otherwise every input would be refused."""
+    """The bytes are a file. Half of the time its size and checksum are corrected, as otherwise every input would be
+    refused."""
     size = max(len(data) - 9, 0)
     if len(data) > 9 and data[-1] % 2:
         bitmap = data[5:-4]
@@ -97,7 +98,7 @@ def stored_vector(data: bytes) -> None:
 
 
 def z85(data: bytes) -> None:
-    """The bytes are text."""
+    """The bytes are Z85 text."""
     text = data.decode("latin-1")
     try:
         path = relative_path(DeletionVectorDescriptor("u", text, 0, 0))
@@ -110,7 +111,7 @@ def z85(data: bytes) -> None:
 
 
 def partition_value(data: bytes) -> None:
-    """The first byte chooses the type."""
+    """The first byte chooses the type, and the other bytes are the partition value."""
     data_type = TYPES[data[0] % len(TYPES)] if data else TYPES[0]
     text = data[1:].decode("utf-8", "surrogateescape" if data and data[0] > 127 else "replace")
     value = parse_partition_value(text, data_type, column="p")
@@ -118,7 +119,7 @@ def partition_value(data: bytes) -> None:
 
 
 def statistics(data: bytes) -> None:
-    """The bytes are JSON text; no error at all may be raised."""
+    """The bytes are the JSON text of statistics; no error at all may be raised."""
     text = data.decode("utf-8", "replace")
     for vector in (None, DeletionVectorDescriptor("p", "x", 40, 3, 1)):
         try:
@@ -132,7 +133,7 @@ def statistics(data: bytes) -> None:
 
 
 def variant(data: bytes) -> None:
-    """The first byte is the length of the metadata."""
+    """The first byte is the length of the metadata; the metadata and then the value follow."""
     size = data[0] if data else 0
     metadata, value = data[1 : 1 + size], data[1 + size :]
     array = pa.array([{"metadata": metadata, "value": value}])
@@ -161,7 +162,8 @@ def shredded_variant(data: bytes) -> None:
 
 
 def warm_up() -> None:
-    """Let libraries load their lazy imports (pyarrow loads pandas), so that no input is blamed for the time."""
+    """Let libraries load their lazy imports (pyarrow loads pandas), so that these do not count towards the time of an
+    input."""
     partition_value(bytes([TYPES.index(PrimitiveType("timestamp"))]) + b"2020-01-01")
     variant(bytes([3]) + dictionary([]) + primitive(0))
 
@@ -189,7 +191,7 @@ def _vector_seeds() -> list[bytes]:
     sets = [[], [3, 4, 7, 11, 18, 29], range(100, 200), range(0, 400, 2), [5, 70_000, 1 << 33, (1 << 40) + 1]]
     results = []
     for positions in sets:
-        # The native form lists every bucket, so large positions would make a large seed.
+        # The native form lists every bucket, so large positions would make the seed large.
         near = [position for position in positions if position < 1 << 34]
         for descriptor in (
             encode_inline(DeletionVector.from_positions(positions)),
@@ -322,7 +324,7 @@ def mutate(data: bytes, others: list[bytes], random_: random.Random) -> bytes:
 
 
 def fuzz_randomly(names: list[str], *, seed: int, seconds: float | None = None, inputs: int | None = None) -> str:
-    """Mutate seeds at random for a time or a number of inputs per target; return the counts.
+    """Mutate seeds at random, for a time or for a number of inputs per target; return the counts.
 
     Raises
     ------
@@ -348,7 +350,7 @@ def fuzz_randomly(names: list[str], *, seed: int, seconds: float | None = None, 
 
 
 def fuzz_guided(names: list[str], *, seconds: float, seed: int) -> None:
-    """Run atheris over all targets; the first byte of an input chooses one. It ends the process."""
+    """Run atheris over all targets; the first byte of an input chooses one. Atheris ends the process."""
     import atheris  # an optional dependency, found by main
 
     warm_up()

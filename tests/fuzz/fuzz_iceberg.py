@@ -43,7 +43,7 @@ from tests.fuzz.fuzz_wire import Failed, _dumps, damage_value
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
 from tests.time_limits import Stopwatch
 
-# Tables with each kind of deletes, of version 1, with a name mapping, and with row lineage.
+# Tables with each kind of deletes, a table of format version 1, one with a name mapping, and one with row lineage.
 TABLES = {
     "deletion-vectors": "id > 10 AND v <> 'u'",
     "position-deletes-partitioned": "p = 1 AND id < 30",
@@ -59,7 +59,7 @@ OPTIONS = ReadOptions(max_attempts=1, max_retry_seconds=0.1)
 
 
 class _Damaged(Lake):
-    """The bucket with other bytes in one file."""
+    """The bucket ``lake`` in which one file has different bytes."""
 
     def __init__(self, path: str, data: bytes) -> None:
         super().__init__(FOLDER)
@@ -76,7 +76,7 @@ class _Damaged(Lake):
 
 
 def read(name: str, metadata: bytes, place: Lake) -> int:
-    """Read a table with the condition of ``TABLES`` and without, and return the rows without it."""
+    """Read a table with its filter in ``TABLES`` and without a filter; return the number of rows without a filter."""
     loaded = msgspec.json.decode(b'{"metadata": ' + metadata + b"}", type=LoadedTable).metadata
     files = IcebergFiles(name, OPTIONS, [expected(name)["location"]], lambda root, location: place)
     table = OpenedTable(name, loaded, files)
@@ -93,7 +93,7 @@ def read(name: str, metadata: bytes, place: Lake) -> int:
 
 @functools.cache
 def _avro_files(name: str) -> list[Path]:
-    """Return the manifest list and the manifests needed for a read."""
+    """Return the paths of the manifest list and of the manifests that a read requests."""
     place = _Damaged("", b"")
     read(name, metadata_of(name), place)
     return sorted(
@@ -102,8 +102,8 @@ def _avro_files(name: str) -> list[Path]:
 
 
 def _parts(data: bytes) -> tuple[bytes, int, bytes]:
-    """Return the header of an Avro file of one deflated block, its sync marker, the count of the block, and its
-    plain bytes."""
+    """Return the parts of an Avro file with one deflated block: the header with the sync marker, the number of records
+    in the block, and the decompressed block."""
     at = 4
     size, at = _long(data, at)
     while size:
@@ -152,7 +152,7 @@ KINDS = (*AVRO, "metadata", "mapping")
 
 
 def damaged(kind: str, random_: random.Random) -> tuple[str, bytes, str, bytes]:
-    """Return the name and the metadata of a table, and the path of a file with its new content."""
+    """Return the name and the metadata of a table, the path of the damaged file, and its new content."""
     name = random_.choice(list(TABLES))
     metadata = metadata_of(name)
     if kind == "metadata":
@@ -198,7 +198,8 @@ def run_one(kind: str, seed: int) -> str:
 
 
 def fuzz(kind: str, *, seed: int, seconds: float | None = None, inputs: int | None = None) -> Counter[str]:
-    """Read damaged tables for a time or a number of inputs; return the count of each result. Raises ``Failed``."""
+    """Read damaged tables for a time or a number of inputs; return how often each result occurred. Raises
+    ``Failed``."""
     counts: Counter[str] = Counter()
     # Imports are not part of the measured time.
     read("version-1", metadata_of("version-1"), Lake(FOLDER))

@@ -1,5 +1,5 @@
-"""Feed damaged Parquet files to the scan engine: the result is rows or a DeltaSharingError that names table and
-file.
+"""Feed damaged Parquet files to the scan engine, which must return rows or raise a DeltaSharingError that names table
+and file.
 
 ::
 
@@ -52,7 +52,7 @@ MEMORY = 6 << 30
 TABLE, FILE_ID = "share.schema.fuzzed", "fuzzed-file"
 URL = "https://storage.example/part-0.parquet?X-Amz-Signature=secret"
 OPTIONS = ReadOptions(max_attempts=1, max_concurrent_requests=2, progress=False)
-# Ways to read: everything, few columns, with row group statistics, a few rows only.
+# Ways to read: everything, a few columns, filters that use the statistics of row groups, and only a few rows.
 READS: list[dict[str, Any]] = [
     {},
     {"columns": (("l",), ("t",))},
@@ -190,8 +190,7 @@ def seeds() -> list[bytes]:
 
 
 def damage(data: bytes, random_: random.Random) -> bytes:
-    """Return ``data`` with a few random changes, half of the time in its footer, which has the positions of
-    everything."""
+    """Return ``data`` with a few random changes, half of the time in its footer, which contains all positions."""
     damaged = bytearray(data)
     footer = max(0, len(data) - 8 - int.from_bytes(data[-8:-4], "little")) if len(data) > 12 else 0
     for _ in range(random_.choice((1, 1, 1, 2, 4, 16))):
@@ -213,7 +212,7 @@ def damage(data: bytes, random_: random.Random) -> bytes:
     if random_.random() < 0.05:
         del damaged[random_.randrange(len(damaged)) :]
     elif random_.random() < 0.5 and len(damaged) == len(data):
-        damaged[-4:] = b"PAR1"  # otherwise every second file would be refused for its last bytes
+        damaged[-4:] = b"PAR1"  # otherwise half of the files would be refused for their last bytes
         damaged[-8:-4] = data[-8:-4]
     return bytes(damaged)
 
@@ -245,7 +244,7 @@ def work(folder: Path, seed: int, seconds: float) -> int:
 
 
 def supervise(seconds: float, seed: int, report: Callable[[str], object]) -> int:
-    """Run workers one after another; return how many failed. Their last inputs are kept."""
+    """Run workers one after another; return how many failed. The last input of each failed worker is kept."""
     failures = 0
     stop = time.monotonic() + seconds
     while (left := stop - time.monotonic()) > 1:

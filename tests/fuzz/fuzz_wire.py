@@ -1,4 +1,4 @@
-"""Feed malformed responses, profiles, schemas and filters to the client: only a DeltaSharingError may be raised.
+"""Feed malformed responses, profiles, schemas and filters to the client, which may only raise a DeltaSharingError.
 
 ::
 
@@ -61,7 +61,8 @@ class Failed(Exception):
 
 
 class _Session(Session):
-    """Sends the same response to every request (metadata with the first two lines); fails if the requests never end."""
+    """Sends the same response to every request (for metadata, only its first two lines); fails if the requests never
+    end."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         super().__init__()
@@ -108,7 +109,8 @@ def query(data: bytes) -> None:
 
 
 def filtered_query(data: bytes) -> None:
-    """The bytes are the response to the metadata request and to the query; statistics are read."""
+    """The bytes are the response to the metadata request and to the query; the filter makes the client read
+    statistics."""
     _use(table_for(data).scan(filter="a > 5 AND p = 'x' AND s.x < 2.5", columns=["a", "s.x"]).plan())
 
 
@@ -131,7 +133,8 @@ def listing(data: bytes) -> None:
 
 
 def failure(data: bytes) -> None:
-    """First byte: the status. Then a line with the values of headers. The rest is the body."""
+    """The first byte is the status, the next bytes up to a line end are the value of all headers, and the rest is the
+    body."""
     status = 100 + 2 * data[0] if data else 500
     value, _, body = data[1:].partition(b"\n")
     text = "".join(character for character in value.decode("latin-1") if character not in "\r\n")
@@ -152,7 +155,7 @@ def schema(data: bytes) -> None:
     to_arrow_schema(parsed)
     written = schema_to_json(parsed)
     again = parse_schema(written)
-    # Columns of unknown types are reported, and cannot be written.
+    # Columns of unknown types are left out of the parsed schema, so they are missing from the written one.
     assert schema_to_json(again) == written
     assert again == parsed or parsed.all_left_out
 
@@ -276,7 +279,7 @@ def damage(name: str, data: bytes, corpus: list[bytes], random_: random.Random) 
         if name in DOCUMENTS:
             return _dumps(damage_value(json.loads(data), random_)).encode("utf-8", "surrogatepass")
     except (ValueError, TypeError, RecursionError):
-        pass  # it is not JSON any more
+        pass  # after earlier damage it may not be JSON
     return mutate(data, corpus, random_)
 
 
@@ -297,12 +300,12 @@ def run_one(name: str, data: bytes) -> bool:
     real, Interrupt.sleep = Interrupt.sleep, lambda self, seconds: None  # type: ignore[method-assign, assignment]
     try:
         with warnings.catch_warnings():
-            # Missing fields of a response are reported, and the response is read without them.
+            # The client warns of missing fields and reads the response without them.
             warnings.simplefilter("ignore", IncompleteReadWarning)
             TARGETS[name](data)
     except DeltaSharingError as error:
         accepted = False
-        # Damage may move the token of a profile into a field that messages may show.
+        # Damage may move a profile's token into another field, whose value messages may show.
         secrets = (URL,) if name == "profile" else (TOKEN, URL)
         if any(secret in text for secret in secrets for text in (str(error), repr(error))):
             raise Failed(f"a message holds a secret: {error}\n{again}") from None
@@ -316,7 +319,7 @@ def run_one(name: str, data: bytes) -> bool:
 
 
 def fuzz(targets: list[str], *, seed: int, seconds: float | None = None, inputs: int | None = None) -> str:
-    """Damage seeds at random for a time or a number of inputs per target; return the counts. Raises ``Failed``."""
+    """Damage seeds at random, for a time or for a number of inputs per target; return the counts. Raises ``Failed``."""
     random_ = random.Random(seed)
     lines = []
     for name in targets:

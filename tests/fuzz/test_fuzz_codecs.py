@@ -10,7 +10,7 @@ from tests.fuzz.fuzz_codecs import TARGETS, Failed, fuzz_randomly, main, run_one
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_inputs_raise_only_our_errors(name):
+def test_codecs_raise_only_our_errors_for_damaged_inputs(name):
     seed = random.randrange(1 << 31)
     try:
         fuzz_randomly([name], seed=seed, inputs=600)
@@ -19,7 +19,7 @@ def test_damaged_inputs_raise_only_our_errors(name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_most_kinds_of_seeds_are_valid_inputs(name):
+def test_every_codec_accepts_at_least_one_seed(name):
     assert any(run_one(name, data) for data in seeds(name))
 
 

@@ -16,7 +16,7 @@ INPUTS = 25
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_metadata_gives_rows_or_names_the_file(kind: str) -> None:
+def test_damaged_metadata_gives_rows_or_an_error(kind: str) -> None:
     seed = seed_of_this_run()
     try:
         counts = fuzz(kind, seed=seed, inputs=INPUTS)
@@ -31,11 +31,11 @@ def test_damaged_metadata_gives_rows_or_names_the_file(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_undamaged_tables_are_valid(name: str) -> None:
+def test_fuzzer_reads_all_rows_of_undamaged_tables(name: str) -> None:
     assert read(name, metadata_of(name), Lake(FOLDER)) == rows(name, "current").num_rows
 
 
-def test_impossible_file_name_is_an_error() -> None:
+def test_error_names_a_manifest_list_with_a_nul_in_its_path() -> None:
     metadata = msgspec.json.decode(metadata_of("plain"))
     for snapshot in metadata["snapshots"]:
         snapshot["manifest-list"] = "s3://lake/plain/metadata/a\0b.avro"
@@ -48,7 +48,9 @@ def test_impossible_file_name_is_an_error() -> None:
     assert failed.value.file_id == "s3://lake/plain/metadata/a\0b.avro"
 
 
-def test_failure_is_reported_with_its_seed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fuzzer_reports_a_failure_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(name: str, metadata: bytes, place: Lake) -> int:
         if type(place) is Lake:
             return 1

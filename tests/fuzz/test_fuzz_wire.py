@@ -24,7 +24,7 @@ def seed_of_this_run() -> int:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_malformed_inputs_raise_only_our_errors(name: str) -> None:
+def test_client_raises_only_our_errors_for_malformed_input(name: str) -> None:
     seed = seed_of_this_run()
     try:
         fuzz([name], seed=seed, inputs=250)
@@ -33,11 +33,11 @@ def test_malformed_inputs_raise_only_our_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(TARGETS) - {"failure"}))
-def test_undamaged_inputs_are_valid(name: str) -> None:
+def test_every_target_accepts_at_least_one_seed(name: str) -> None:
     assert any(run_one(name, data) for data in seeds(name))
 
 
-def test_failure_is_reported_with_its_input(
+def test_fuzzer_reports_a_failure_with_its_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(data: bytes) -> None:
@@ -51,7 +51,7 @@ def test_failure_is_reported_with_its_input(
 
 
 def test_damaged_data_files_give_rows_or_name_the_file() -> None:
-    """In a separate process, as damage may kill it."""
+    """A separate process reads the files, as damage may kill it."""
     lines: list[str] = []
     seed = seed_of_this_run()
 
@@ -60,7 +60,7 @@ def test_damaged_data_files_give_rows_or_name_the_file() -> None:
 
 @pytest.mark.parametrize("read", range(len(fuzz_parquet.READS)))
 @pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.stem)
-def test_files_that_once_killed_the_process(path: Path, read: int) -> None:
+def test_files_that_once_crashed_the_process_are_handled(path: Path, read: int) -> None:
     arguments = ["--input", str(path), "--read", str(read)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.fuzz_parquet", *arguments], capture_output=True, text=True, check=False
@@ -69,13 +69,13 @@ def test_files_that_once_killed_the_process(path: Path, read: int) -> None:
     assert done.stdout in ("accepted\n", "refused\n")
 
 
-def test_undamaged_files_are_valid_in_every_read() -> None:
+def test_undamaged_data_files_are_accepted_by_every_read() -> None:
     for data in fuzz_parquet.seeds():
         assert all(fuzz_parquet.read_file(data, read) for read in range(len(fuzz_parquet.READS)))
 
 
-def test_killed_process_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Only in this module, as other threads use the clock, too.
+def test_killed_fuzzer_process_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Patched in this module only, as other threads use the clock, too.
     monkeypatch.setattr(fuzz_parquet, "sys", SimpleNamespace(executable="false"))
     monkeypatch.setattr(fuzz_parquet, "tempfile", SimpleNamespace(mkdtemp=lambda prefix: str(tmp_path)))
     monkeypatch.setattr(fuzz_parquet, "time", SimpleNamespace(monotonic=iter((0.0, 0.0, 9.0)).__next__))

@@ -1,4 +1,4 @@
-"""The golden corpus: tables written by other engines, and the rows a reader must return.
+"""The golden corpus: tables written by other engines, and the rows that a reader must return.
 
 ``DELTA_GOLDEN_TABLES`` names the directory; its README describes the layout. This module does not use the client:
 rows are Arrow tables, compared as multisets of canonical values.
@@ -26,7 +26,8 @@ ENVIRONMENT = "DELTA_GOLDEN_TABLES"
 
 @functools.cache
 def folder() -> pathlib.Path | None:
-    """Return the directory of the corpus, ``None`` if the environment names none; a named directory must exist."""
+    """Return the directory that the environment names, or ``None``; raise ``FileNotFoundError`` if it does not
+    exist."""
     named = os.environ.get(ENVIRONMENT)
     if not named:
         return None
@@ -83,7 +84,8 @@ class GoldenTable:
         return target
 
     def expected_rows(self, version: int, schema: pa.Schema) -> collections.Counter[object] | None:
-        """Return the rows of ``version`` as canonical values, ``None`` if the corpus only has column checks."""
+        """Return the expected rows of ``version`` as canonical values, or ``None`` if the corpus only has checks of
+        columns."""
         directory = self.path / f"expected_v{version}"
         if version == self.latest_version and not directory.is_dir():
             directory = self.path / "expected"
@@ -111,7 +113,7 @@ class GoldenTable:
 
 
 def tables() -> list[GoldenTable]:
-    """Return every table of the corpus in order of name; an empty list when no corpus is named."""
+    """Return every table of the corpus, sorted by name; an empty list if the environment names no corpus."""
     root = folder()
     if root is None:
         return []
@@ -122,7 +124,7 @@ def tables() -> list[GoldenTable]:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ``table`` with ``schema``: expected files may have narrower or looser types than the table (INT96,
+    """Cast ``table`` to ``schema``: files of expected rows may have different types than the table (INT96,
     nullability)."""
     by_name = {name.lower(): name for name in table.column_names}
     columns = []
@@ -153,21 +155,21 @@ def arrow_rows(table: pa.Table) -> Iterable[tuple[object, ...]]:
 
 
 def values(column: pa.ChunkedArray) -> list[object]:
-    """Like ``to_pylist``, but with timestamps as integers of microseconds: Python's end at year 9999 and need tz
-    data."""
+    """Like ``to_pylist``, but with timestamps as integers of microseconds, because Python's end at the year 9999 and
+    need time zone data."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     return column.to_pylist()
 
 
 def json_rows(rows: Iterable[Sequence[object]], schema: pa.Schema) -> Iterable[tuple[object, ...]]:
-    """Yield the JSON rows of the corpus as the same canonical values."""
+    """Yield the JSON rows of the corpus in the canonical form of ``arrow_rows``."""
     for row in rows:
         yield tuple(canonical_json(value, field.type) for value, field in zip(row, schema, strict=True))
 
 
 def canonical(value: object, data_type: pa.DataType) -> object:
-    """Return a Python value of Arrow as a hashable that is compared by meaning (NaN equals NaN, 1.0 is not 1)."""
+    """Convert a Python value of Arrow to a hashable value for comparison by meaning (NaN equals NaN, 1.0 is not 1)."""
     if value is None:
         return None
     if pa.types.is_floating(data_type):
@@ -192,13 +194,13 @@ def canonical(value: object, data_type: pa.DataType) -> object:
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return ("list", tuple(canonical(item, data_type.value_type) for item in value))  # type: ignore[attr-defined]
     if isinstance(value, str) and value[:1] in ("{", "["):
-        # a variant is JSON text, whose key order and spacing have no meaning
+        # variants are JSON text, in which the order of keys and spaces have no meaning
         return _json(json.loads(value))
     return value
 
 
 def canonical_json(value: object, data_type: pa.DataType) -> object:
-    """Return a JSON value of the corpus in the form that ``canonical`` returns for the same Arrow value."""
+    """Convert a JSON value of the corpus to the form that ``canonical`` returns for the same Arrow value."""
     if value is None:
         return None
     if pa.types.is_floating(data_type):
@@ -229,7 +231,7 @@ def canonical_json(value: object, data_type: pa.DataType) -> object:
 
 
 def column_facts(table: pa.Table, name: str) -> dict[str, object]:
-    """Return the corpus' ``checks`` of one column, computed from our rows."""
+    """Compute the ``checks`` that the corpus has for a column (nulls, minimum, ...) from our rows."""
     field = table.schema.field(name)
     held = [value for value in values(table[name]) if value is not None]
     facts: dict[str, object] = {"nulls": len(table) - len(held)}

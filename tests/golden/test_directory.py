@@ -1,4 +1,5 @@
-"""The golden corpus with directory access: the same rows as by URL, from the tables' own logs, locally and in S3."""
+"""The golden corpus through directory access, which reads the tables' own logs, locally and in S3: the rows are the
+same as by URL."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ CASES = [
     for version in sorted({*TABLES[name].versions, TABLES[name].latest_version})
 ]
 KEYS = {"aws_access_key_id": "planted-key", "aws_secret_access_key": "planted-secret"}
-# Every kind of log and file name, but not the whole corpus, as requests to the S3 server of the tests are slow.
+# These tables have every kind of log and file name. The whole corpus would take too long, as the S3 server of the tests
+# is slow.
 IN_S3 = [
     name
     for name in (
@@ -99,7 +101,7 @@ def in_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(("name", "version"), sample(CASES, 2))
-def test_version_of_golden_table_reads_from_its_directory(served: Served, name: str, version: int) -> None:
+def test_golden_version_is_read_from_its_directory(served: Served, name: str, version: int) -> None:
     table = TABLES[name]
     scan = served.table(name).scan(version=version)
     if "refuse" in table.versions.get(version, {}):
@@ -112,7 +114,7 @@ def test_version_of_golden_table_reads_from_its_directory(served: Served, name: 
 
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
 @pytest.mark.parametrize("name", sample(IN_S3, 4))
-def test_golden_table_in_s3_equals_the_one_read_by_url(in_s3: Served, name: str) -> None:
+def test_golden_table_in_s3_has_the_rows_read_by_url(in_s3: Served, name: str) -> None:
     table = in_s3.table(name)
     by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
     direct = table.scan()
@@ -135,7 +137,7 @@ def test_golden_table_in_s3_equals_the_one_read_by_url(in_s3: Served, name: str)
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *LOG_ONLY])
-def test_unsupported_golden_table_is_refused_from_its_directory(served: Served, name: str) -> None:
+def test_unsupported_golden_directory_is_refused(served: Served, name: str) -> None:
     with pytest.raises(DeltaSharingError) as refusal:
         served.table(name).scan().to_arrow()
     assert len(str(refusal.value)) > 20
@@ -144,7 +146,7 @@ def test_unsupported_golden_table_is_refused_from_its_directory(served: Served, 
 @pytest.mark.parametrize(
     ("name", "position"), [(name, i) for name, t in TABLES.items() for i in range(len(t.change_queries))]
 )
-def test_change_feed_of_golden_table_reads_from_its_log(served: Served, name: str, position: int) -> None:
+def test_golden_changes_are_read_from_the_directory(served: Served, name: str, position: int) -> None:
     query = TABLES[name].change_queries[position]
     start, end = int(str(query["start_version"])), int(str(query["end_version"]))
     changes = served.table(name).changes(starting_version=start, ending_version=end)

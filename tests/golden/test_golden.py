@@ -1,4 +1,4 @@
-"""Every golden table through server and client, in both response formats and at every version."""
+"""Every golden table is read from a server, in both response formats and at every version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.golden
 
 TABLES = {table.name: table for table in corpus.tables()}
 READABLE = sorted(name for name, table in TABLES.items() if table.outcome in ("read", "read-or-refuse"))
-# The corpus is older than our support for geometry and geography; the table has no rows.
+# The corpus expects a refusal, but this client now supports geometry and geography. The table has no rows.
 READ_SINCE = {"table-with-geo"}
 REFUSED = sorted(name for name, table in TABLES.items() if table.outcome == "refuse" and name not in READ_SINCE)
 LOG_ONLY = sorted(name for name, table in TABLES.items() if table.outcome == "log-only")
@@ -73,7 +73,7 @@ def cases() -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.parametrize(("name", "version", "wire"), cases())
-def test_version_of_golden_table_reads_as_expected(served: Served, name: str, version: int, wire: str) -> None:
+def test_golden_version_has_the_expected_rows(served: Served, name: str, version: int, wire: str) -> None:
     table = TABLES[name]
     scan = served.table(name).scan(version=version, response_format=wire)
     if "refuse" in table.versions.get(version, {}):
@@ -90,13 +90,13 @@ def test_version_of_golden_table_reads_as_expected(served: Served, name: str, ve
         return
     assert_matches(table, version, scan.to_arrow())
     with pytest.MonkeyPatch.context() as patch:
-        # The same with the smallest batches, as for a consumer that may stop.
+        # Read again in the smallest batches, like a consumer that may stop early.
         make_gentle(patch)
         assert_matches(table, version, scan.to_arrow())
 
 
 @pytest.mark.parametrize("name", sample([name for name in READABLE if not is_too_new(name)], 4))
-def test_latest_golden_table_reads_in_the_default_format(served: Served, name: str) -> None:
+def test_golden_table_is_read_in_the_default_format(served: Served, name: str) -> None:
     table = TABLES[name]
     rows = served.table(name).scan().to_arrow()
     assert_matches(table, table.latest_version, rows)
@@ -121,13 +121,13 @@ def test_newly_supported_golden_table_has_its_columns(served: Served, name: str)
 
 
 @pytest.mark.parametrize("name", LOG_ONLY)
-def test_golden_table_without_data_files_fails(served: Served, name: str) -> None:
+def test_reading_a_golden_table_without_data_files_fails(served: Served, name: str) -> None:
     with pytest.raises(DeltaSharingError):
         served.table(name).scan().to_arrow()
 
 
 @pytest.mark.parametrize("name", sorted(name for name, t in TABLES.items() if t.outcome == "empty-or-refuse"))
-def test_golden_table_with_two_spellings_of_a_path_is_read(served: Served, name: str) -> None:
+def test_golden_table_with_two_path_spellings_has_no_rows(served: Served, name: str) -> None:
     try:
         rows = served.table(name).scan().to_arrow()
     except DeltaSharingError:
@@ -139,7 +139,7 @@ def test_golden_table_with_two_spellings_of_a_path_is_read(served: Served, name:
 @pytest.mark.parametrize(
     ("name", "position"), [(name, i) for name, t in TABLES.items() for i in range(len(t.change_queries))]
 )
-def test_change_feed_of_golden_table_reads_as_expected(
+def test_golden_change_feed_has_the_expected_rows(
     served: Served, name: str, position: int, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = TABLES[name].change_queries[position]
@@ -169,7 +169,7 @@ def predicate_cases() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("name", "position"), predicate_cases())
-def test_filter_on_golden_table_returns_exactly_matching_rows(served: Served, name: str, position: int) -> None:
+def test_filter_on_golden_table_returns_the_expected_count(served: Served, name: str, position: int) -> None:
     predicate = TABLES[name].expected["predicates"][position]  # type: ignore[index]
     rows = served.table(name).scan(filter=predicate["sql"]).to_arrow()
     assert rows.num_rows == predicate["matching_rows"]
@@ -179,7 +179,7 @@ def test_filter_on_golden_table_returns_exactly_matching_rows(served: Served, na
     ("name", "position"),
     [(name, i) for name in READABLE for i in range(len(TABLES[name].expected.get("timestamp_queries") or []))],  # type: ignore[arg-type]
 )
-def test_time_travel_by_timestamp_on_golden_table(served: Served, name: str, position: int) -> None:
+def test_golden_timestamp_reads_the_expected_version(served: Served, name: str, position: int) -> None:
     table = TABLES[name]
     query = table.expected["timestamp_queries"][position]  # type: ignore[index]
     moment = pa.scalar(query["timestamp_ms"], pa.timestamp("ms", tz="UTC")).as_py().isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The log of every golden table: versions, live files, schemas and timestamps, without reading a row."""
+"""The log of every golden table has the expected versions, live files, schemas and timestamps; no row is read."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _files(facts: Mapping[str, object], table: GoldenTable, version: int) -> int
 
 
 @pytest.mark.parametrize("table", READ, ids=_name)
-def test_every_version_has_its_live_files_and_schema(table: GoldenTable, tmp_path: Path) -> None:
+def test_every_golden_version_has_its_live_files_and_schema(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -115,7 +115,7 @@ def test_checksum_mismatch_error_shows_both_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", [t for t in READ if "active_files" in t.expected], ids=_name)
-def test_live_files_equal_the_listed_ones(table: GoldenTable, tmp_path: Path) -> None:
+def test_live_files_of_the_log_are_the_expected_ones(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     listed: Sequence[Mapping[str, object]] = table.expected["active_files"]  # type: ignore[assignment]
     expected = [] if table.name in EMPTY else sorted((str(item["path"]), item["size"]) for item in listed)
@@ -134,7 +134,7 @@ def test_table_with_an_unsupported_log_is_refused(table: GoldenTable, tmp_path: 
 
 
 @pytest.mark.parametrize("table", [t for t in TABLES if "timestamp_queries" in t.expected], ids=_name)
-def test_time_travel_by_timestamp_finds_the_version(table: GoldenTable, tmp_path: Path) -> None:
+def test_golden_log_finds_the_version_of_a_timestamp(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     queries: Sequence[Mapping[str, Any]] = table.expected["timestamp_queries"]  # type: ignore[assignment]
     for query in queries:
@@ -147,7 +147,7 @@ def test_time_travel_by_timestamp_finds_the_version(table: GoldenTable, tmp_path
 
 
 @pytest.mark.parametrize("table", READ, ids=_name)
-def test_rewritten_log_has_the_same_content(table: GoldenTable, tmp_path: Path) -> None:
+def test_log_written_again_has_the_same_content(table: GoldenTable, tmp_path: Path) -> None:
     log = DeltaLog.open(table.stage(tmp_path / "table"))
     snapshot = log.snapshot(log.latest_version())
     write_log(tmp_path / "copy", snapshot)
@@ -163,7 +163,7 @@ def test_rewritten_log_has_the_same_content(table: GoldenTable, tmp_path: Path) 
     )
 
 
-def test_checkpoint_struct_statistics_equal_those_of_commits(tmp_path: Path) -> None:
+def test_struct_statistics_equal_the_json_of_the_commits(tmp_path: Path) -> None:
     names = {"v1-single-part-struct-stats-only", "v2-parquet-sidecars-struct-stats-only"}
     tables = [table for table in TABLES if table.name in names]
     assert len(tables) == len(names)
