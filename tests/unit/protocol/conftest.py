@@ -1,4 +1,4 @@
-"""A sharing server with prepared replies, which may be cut off, late or malformed; it records its requests."""
+"""A sharing server with prepared replies, which may be cut off, late or malformed. It records its requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", 
 
 @dataclasses.dataclass
 class ReceivedRequest:
-    """A request as it arrived; ``path`` is not decoded and starts after the prefix of the endpoint."""
+    """A request as it arrived. ``path`` is still percent-encoded and starts after the endpoint's prefix."""
 
     method: str
     path: str
@@ -39,8 +39,8 @@ class ReceivedRequest:
 
 @dataclasses.dataclass
 class Reply:
-    """``framing`` is length, chunked or close; after "cut-" the body stops after ``cut`` bytes; reset closes the
-    connection without a response."""
+    """A prepared response. ``framing`` is length, chunked or close. With the prefix "cut-", the body ends after ``cut``
+    bytes. With "reset", the connection is closed without a response."""
 
     status: int = 200
     body: bytes = b""
@@ -188,7 +188,7 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(autouse=True)
 def sleeps(sleeps: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Record interruptible waits too."""
+    """Record interruptible waits as well as sleeps."""
     monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: time.sleep(seconds))
     return sleeps
 

@@ -85,7 +85,7 @@ def test_listing_has_all_pages_and_fields(server, rest, wire, kind):
         (501, b'{"errorCode": "NOT_IMPLEMENTED", "message": "no"}'),
     ],
 )
-def test_server_without_an_asset_type_has_no_such_assets(server, rest, wire, sleeps, kind, status, body):
+def test_listing_is_empty_if_the_server_lacks_the_asset_type(server, rest, wire, sleeps, kind, status, body):
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "D"}, {"name": "e"}]}))
     for path in (f"{S}/{kind.plural}", f"/shares/s/schemas/D/{kind.plural}", f"/shares/s/all-{kind.plural}"):
         server.on("GET", path, wire.Reply(status, body))
@@ -130,7 +130,7 @@ def test_listing_a_missing_schema_or_share_is_an_error(server, rest, wire):
         rest.list_all_assets(VOLUME, "unlike")
 
 
-def test_share_is_listed_by_schema_without_the_share_endpoint(server, rest, wire):
+def test_volumes_are_listed_by_schema_without_the_share_endpoint(server, rest, wire):
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "d"}, {"name": "e"}]}))
     server.on("GET", f"{S}/volumes", wire.as_json({"items": [item_of(VOLUME, "a")]}))
     server.on(
@@ -188,7 +188,7 @@ def test_error_of_a_missing_asset_suggests_the_nearest_name(server, rest, wire, 
         rest.get_asset(kind, AssetName("s", "d", "unlike"))
 
 
-def test_error_names_the_type_of_an_asset_with_this_name(server, rest, wire):
+def test_missing_table_error_names_a_volume_of_the_same_name(server, rest, wire):
     serve_names(server, wire, VOLUME, "documents")
     for path in ("/shares/s/all-tables", f"{S}/tables"):
         server.on("GET", path, wire.as_json({}))
@@ -219,7 +219,7 @@ def test_table_has_the_formats_of_the_response(server, rest, wire, table):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_table_is_looked_up_in_the_listing_without_get_table(server, rest, wire, table, status):
+def test_table_is_found_in_the_listing_without_its_own_endpoint(server, rest, wire, table, status):
     server.on("GET", f"{S}/tables/t", wire.Reply(status, b"<html>"))
     server.on("GET", f"{S}/tables", wire.as_json({"items": [{"name": "T", "id": "1"}]}))
 
@@ -232,7 +232,7 @@ def test_table_is_looked_up_in_the_listing_without_get_table(server, rest, wire,
 # --- models ---
 
 
-def test_model_lists_its_versions_and_finds_aliases(server, rest, wire):
+def test_model_lists_its_versions_and_finds_one_by_alias(server, rest, wire):
     fields = {"id": "i", "source": "runs:/1", "runId": "1", "comment": "c"}
     bare = {"version": 4, "status": "READY", "storageLocation": "s3://b/v/4"}
     server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(**fields), bare]}))
@@ -263,7 +263,7 @@ def test_error_of_a_missing_version_lists_the_versions(server, rest, wire):
         rest.list_model_versions(AssetName("s", "d", "vv"))
 
 
-def test_response_about_another_version_is_an_error(server, rest, wire):
+def test_response_about_a_different_version_is_an_error(server, rest, wire):
     server.on("GET", f"{S}/models/v/versions/3", wire.as_json(version_item(2)))
 
     with pytest.raises(ProtocolError, match=r"version 3 of model s\.d\.v: the response is about version 2"):
@@ -353,7 +353,7 @@ def test_malformed_credentials_are_not_shown(server, rest, wire):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_version_credentials_are_requested_at_both_paths(server, rest, wire, sleeps, status):
+def test_version_credentials_fall_back_to_the_second_path(server, rest, wire, sleeps, status):
     ref = REFS[3]
     server.on("POST", credentials_path(ref), wire.error(status, "NOT_IMPLEMENTED", "first"))
     server.on("POST", credentials_path(ref, 1), wire.as_json({"awsTempCredentials": AWS}))
@@ -366,7 +366,7 @@ def test_version_credentials_are_requested_at_both_paths(server, rest, wire, sle
         rest.credentials(ref, "s3://b/v")
 
 
-def test_refusal_of_one_path_ends_the_credentials_request(server, rest, wire):
+def test_403_for_credentials_is_not_retried_at_the_second_path(server, rest, wire):
     server.on("POST", credentials_path(REFS[3]), wire.error(403, "PERMISSION_DENIED"))
 
     with pytest.raises(AuthError):
@@ -374,7 +374,7 @@ def test_refusal_of_one_path_ends_the_credentials_request(server, rest, wire):
     assert len(server.requests) == 1
 
 
-def test_model_itself_has_no_credentials(rest):
+def test_credentials_of_a_model_without_a_version_are_refused(rest):
     with pytest.raises(UsageError, match="one of its versions"):
         rest.credentials(AssetRef(MODEL, NAME))
 

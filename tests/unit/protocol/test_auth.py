@@ -69,7 +69,7 @@ def test_opaque_token_has_the_default_lifetime(claims):
     [(3600, 3600.0), ("3599", 3599.0), (0.5, 0.5), (10**9 - 1, 10**9 - 1), (10**9, 300.0), (0, 300.0), (-1, 300.0),
      (None, 300.0), ("soon", 300.0), ([5], 300.0), (float("nan"), 300.0), (10**400, 300.0)],
 )  # fmt: skip
-def test_invalid_expires_in_gives_the_default_lifetime(expires_in, lifetime):
+def test_lifetime_is_expires_in_or_the_default_if_invalid(expires_in, lifetime):
     assert auth._seconds(expires_in) == lifetime
 
 
@@ -85,7 +85,7 @@ def test_token_expires_at_its_expiration_time(monkeypatch, expires, is_expired):
 
 
 @pytest.mark.parametrize("seconds", [-5, 3600])
-def test_token_of_a_function_is_not_sent_after_its_expiration(server, wire, seconds):
+def test_token_from_a_function_is_not_sent_after_it_expires(server, wire, seconds):
     expires = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
     profile = Profile.load({
         "shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted",
@@ -100,7 +100,7 @@ def test_token_of_a_function_is_not_sent_after_its_expiration(server, wire, seco
     assert len(server.requests) == (seconds > 0)
 
 
-def test_token_of_a_function_with_invalid_characters_is_refused(server):
+def test_token_from_a_function_with_a_bad_character_is_refused(server):
     fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": lambda: "planted\nHost: x"}
     with pytest.raises(ProfileError, match="The bearer token of the profile") as caught:
         RestClient(Profile.load(fields)).list_shares()
@@ -152,7 +152,7 @@ def test_cache_keeps_the_newest_tokens(monkeypatch, oauth):
     assert auth._shared_token(credentials[2]) is shared[2]
 
 
-def test_forked_process_has_tokens_and_free_locks(oauth):
+def test_forked_process_keeps_tokens_and_gets_free_locks(oauth):
     credentials = oauth().profile.credentials
     shared = auth._shared_token(credentials)
     shared.token = valid_token("t1")
@@ -171,7 +171,7 @@ def token_requests(server):
     return [request for request in server.requests if request.path == "/token"]
 
 
-def test_basic_login_is_sent_with_each_request(server, wire):
+def test_basic_credentials_are_sent_with_each_request(server, wire):
     server.on("GET", "/shares", wire.as_json({}))
     fields = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": server.endpoint}
     rest = RestClient(Profile.load({**fields, "username": "é", "password": "p:w"}))
@@ -182,7 +182,7 @@ def test_basic_login_is_sent_with_each_request(server, wire):
     assert request.headers["authorization"] == "Basic " + base64.b64encode("é:p:w".encode()).decode()
 
 
-def test_error_of_a_refused_login_shows_no_password(server, wire):
+def test_error_of_refused_credentials_shows_no_password(server, wire):
     header = base64.b64encode(b"u:planted").decode()
     server.on("GET", "/shares", wire.error(401, "X", f"{header} or planted"))
     fields = {"shareCredentialsVersion": 2, "type": "basic", "endpoint": server.endpoint}
@@ -245,7 +245,7 @@ def test_request_is_repeated_with_a_new_token_after_a_401(server, oauth, wire):
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
-def test_token_is_requested_as_json(server, oauth, wire):
+def test_token_request_accepts_json_and_known_encodings(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1"))
     server.on("GET", "/shares", wire.as_json({}))
     oauth().list_shares()
@@ -256,7 +256,7 @@ def test_token_is_requested_as_json(server, oauth, wire):
     )
 
 
-def test_second_refused_token_is_an_error(server, oauth, wire):
+def test_401_for_a_renewed_token_is_an_error(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "t1"))
     server.on("GET", "/shares", wire.error(401, "X"))
 
@@ -293,14 +293,14 @@ def test_busy_token_endpoint_is_retried(server, oauth, wire):
         (503, b"", "503"),
     ],
 )
-def test_response_without_a_token_is_an_auth_error(server, oauth, wire, status, body, shown):
+def test_response_without_a_valid_token_is_an_auth_error(server, oauth, wire, status, body, shown):
     headers = {"Location": server.endpoint + "/elsewhere"} if status == 302 else {}
     server.on("POST", "/token", wire.Reply(status, body, headers))
 
     with pytest.raises(AuthError, match=shown) as caught:
         oauth().list_shares()
     assert "planted" not in str(caught.value) + repr(vars(caught.value))
-    # After a refusal the secret is sent in the body instead of the header.
+    # After a refusal, the request is repeated with the secret in the body instead of the header.
     assert [request.path for request in server.requests] == ["/token"] * {400: 2, 401: 2, 403: 2, 503: 3}.get(status, 1)
 
 
@@ -309,7 +309,7 @@ def test_unreachable_token_endpoint_is_a_transport_error(server, oauth):
         oauth(tokenEndpoint="http://127.0.0.1:9/token").list_shares()
 
 
-def test_client_pickles_with_credentials_and_without_token(server, oauth, wire):
+def test_client_is_pickled_with_credentials_but_without_token(server, oauth, wire):
     server.on("POST", "/token", *grants(wire, "planted-t1", "planted-t2"))
     server.on("GET", "/shares", wire.as_json({}))
     rest = oauth()
@@ -319,7 +319,7 @@ def test_client_pickles_with_credentials_and_without_token(server, oauth, wire):
 
     assert b"planted-t1" not in data
     copy = pickle.loads(data)
-    auth._tokens.clear()  # as in another process
+    auth._tokens.clear()  # another process has an empty cache
     assert copy.list_shares() == []
     assert len(token_requests(server)) == 2
 
@@ -334,7 +334,7 @@ def test_client_secret_and_fetched_token_are_masked(oauth, server, wire):
     assert {"granted-token", "planted-secret"} <= set(login.secrets())
 
 
-def test_only_a_bearer_token_has_an_expiration_time(oauth):
+def test_oauth_profile_has_no_expiration_time(oauth):
     assert oauth().profile.expiration_time is None
 
 

@@ -1,4 +1,4 @@
-"""Response bodies are decoded to their end, for every encoding and framing."""
+"""Response bodies are decoded completely in every encoding and framing."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def raw_deflate(data):
 
 
 def stored_deflate(data):
-    """Return Deflate with two stored blocks; its first byte is zero."""
+    """Return data in two stored blocks of the deflate format. The first byte is zero."""
     packer = zlib.compressobj(level=0, wbits=-15)
     return packer.compress(data[:99]) + packer.flush(zlib.Z_FULL_FLUSH) + packer.compress(data[99:]) + packer.flush()
 
 
 def deflate_like_text(data):
-    """Return Deflate with fixed Huffman codes whose first byte is an opening brace, as in JSON."""
+    """Return data that is deflated with fixed Huffman codes and, like JSON, starts with an opening brace."""
     packer = zlib.compressobj(wbits=-15, strategy=zlib.Z_FIXED)
     packed = packer.compress("\ufeff".encode() + data) + packer.flush()
     assert packed[:1] == b"{"
@@ -54,7 +54,7 @@ ENCODINGS = {
 
 
 def cut_at_a_line_end(data, encoding, lines):
-    """Return compressed bytes without an end that decompress to the first ``lines`` lines of ``data``."""
+    """Return an unfinished compressed stream with the first ``lines`` lines of ``data``."""
     packer = zlib.compressobj(wbits={"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding])
     start = b"".join(data.splitlines(keepends=True)[:lines])
     return packer.compress(start) + packer.flush(zlib.Z_SYNC_FLUSH)
@@ -74,7 +74,7 @@ def test_response_is_read_in_every_encoding_and_framing(server, rest, table, wir
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
-def test_compressed_response_cut_at_a_line_is_retried(server, rest, table, wire, encoding, framing):
+def test_compressed_response_cut_at_a_line_end_is_retried(server, rest, table, wire, encoding, framing):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(200))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines, framing=framing)
     half.headers["Content-Encoding"] = encoding
@@ -89,7 +89,7 @@ def test_compressed_response_cut_at_a_line_is_retried(server, rest, table, wire,
         list(query_table(rest, table).actions)
 
 
-def test_undecodable_body_is_requested_again():
+def test_undecodable_body_is_a_transient_error():
     def read1(_):
         raise ValueError("no length of a chunk")
 
@@ -150,7 +150,7 @@ def test_chunk_may_begin_with_a_line_end(chunks):
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_small_chunks_are_joined_after_the_first(monkeypatch, is_cut):
+def test_small_chunks_are_joined_after_the_first_bytes(monkeypatch, is_cut):
     monkeypatch.setattr(body, "_AT_ONCE", 6)
     monkeypatch.setattr(body, "_BULK", 3)
 
@@ -167,7 +167,7 @@ def test_small_chunks_are_joined_after_the_first(monkeypatch, is_cut):
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(5, False), (6, True)])
-def test_line_length_is_limited_for_any_chunks(length, is_refused):
+def test_line_length_is_limited_however_lines_are_chunked(length, is_refused):
     line = b"x" * length
     for text in (line, line + b"\n", b"a\n" + line, b"a\nb\n" + line + b"\nc"):
         for first in range(len(text) + 1):
@@ -198,7 +198,7 @@ def test_body_length_is_limited(server, rest, wire, monkeypatch, limit, is_refus
         (401, None, AuthError, "Asking failed (401). The server refused the credentials."),
     ],
 )
-def test_refusal_raises_the_error_of_its_status(status, code, kind, message):
+def test_status_and_code_of_a_refusal_determine_the_error(status, code, kind, message):
     error = body.Refusal(status=status, code=code).error("Asking", table=None)
     assert (type(error), error.message) == (kind, message)
 
@@ -209,7 +209,7 @@ def test_long_error_body_is_cut():
     assert body.start_of_body(response, 100, []) == b"x" * 100
 
 
-def test_secret_at_the_cut_of_an_error_is_removed():
+def test_secret_that_is_cut_off_in_an_error_is_removed():
     for secrets in (["abX", "bY"], ["bY", "abX"]):
         response = requests.Response()
         response.raw = urllib3.HTTPResponse(io.BytesIO(b"no ab" + b"x" * 300), preload_content=False)

@@ -28,7 +28,7 @@ CHANGES = "/shares/s/schemas/d/tables/t/changes"
 
 @pytest.fixture
 def signing(wire):
-    """Respond with files whose URLs differ in each response; their version is present if the request has one."""
+    """Make responses that list files with different URLs each time, and with a version only if the request has one."""
     numbers = itertools.count()
 
     def make(*names, token=None, version=7, expires=None):
@@ -57,7 +57,7 @@ def signing(wire):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """One clock for client and server that stands still."""
+    """Give the client and the server one clock that stands still."""
     clock = types.SimpleNamespace(now=1_700_000_000_000)
     monkeypatch.setattr(protocol_lines, "http_date", lambda text: clock.now / 1000)
     for module in (protocol_lines, protocol_urls):
@@ -141,7 +141,7 @@ def test_expired_token_is_not_sent_again(server, rest, table, signing, wire):
     assert [request.body for request in server.requests[2:]] == [{"version": 7}] * 2
 
 
-def test_other_refusals_of_a_refresh_are_raised(server, rest, table, signing, wire):
+def test_refresh_refused_with_409_is_not_retried(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", token="r"), wire.error(409, "X"), signing("a"))
     urls, files = read(rest, table)
 
@@ -173,7 +173,7 @@ def test_refused_refresh_of_a_requested_version_is_raised(server, rest, table, s
     assert len(server.requests) == 2
 
 
-def test_removed_file_or_other_format_is_a_data_error(server, rest, table, signing, wire):
+def test_missing_file_or_new_format_in_a_refresh_is_an_error(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", "b"), signing("a"))
     urls, files = read(rest, table)
     with pytest.raises(DataError, match="does not list the file") as caught:
@@ -196,7 +196,7 @@ def test_refresh_requests_the_format_of_the_first_response(server, rest, table, 
     assert server.requests[1].headers["delta-sharing-capabilities"].startswith("responseformat=parquet;")
 
 
-def test_refresh_of_a_change_feed_separates_versions(server, rest, table, wire):
+def test_refresh_of_a_feed_keeps_the_urls_of_versions_apart(server, rest, table, wire):
     numbers = itertools.count()
 
     def respond(request):
@@ -243,7 +243,7 @@ def test_many_threads_cause_one_refresh(server, rest, table, signing):
     assert len(server.requests) == 2
 
 
-def test_failed_refresh_fails_waiting_threads_only(server, rest, table, signing, wire):
+def test_failed_refresh_fails_only_the_threads_that_waited(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a"))
     urls, files = read(rest, table, QueryRequest(version=7))
     key, path = url_key(files["a"]), files["a"].action.path
@@ -272,7 +272,7 @@ def test_failed_refresh_fails_waiting_threads_only(server, rest, table, signing,
     for thread in threads[1:]:
         thread.start()
     deadline = threading.Event()
-    deadline.wait(0.1)  # let the others reach the lock
+    deadline.wait(0.1)  # gives the other threads time to reach the lock
     gate.set()
     for thread in threads:
         thread.join()
@@ -283,7 +283,7 @@ def test_failed_refresh_fails_waiting_threads_only(server, rest, table, signing,
     assert urls.url_for(key, rejected=path) == "https://x/a?1"
 
 
-def test_pickled_urls_hold_no_urls_or_tokens(server, rest, table, signing):
+def test_pickle_holds_no_urls_and_repr_no_refresh_token(server, rest, table, signing):
     names = [f"file-{n}" for n in range(100)]
     server.on("POST", QUERY, signing(*names, token="planted"))
     urls, files = read(rest, table)
@@ -298,7 +298,7 @@ def test_pickled_urls_hold_no_urls_or_tokens(server, rest, table, signing):
     assert copy.url_for(key, rejected=files["file-5"].action.path) == "https://x/file-5?2"
 
 
-def test_file_without_expiration_uses_that_of_the_response(server, rest, table, wire, clock):
+def test_expiration_of_a_response_applies_to_files_without_one(server, rest, table, wire, clock):
     end = {"endStreamAction": {"minUrlExpirationTimestamp": clock.now + 3_600_000}}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a"), end))
     urls, files = read(rest, table)
@@ -324,9 +324,9 @@ def test_expiration_of_a_file_takes_precedence(server, rest, table, wire, clock,
 @pytest.mark.parametrize(
     "expires",
     [lambda now: now - 3_600_000, lambda now: now + 5_000, lambda now: now // 1000 + 3_600, lambda now: 1],
-    ids=["a clock ahead", "five seconds", "in seconds", "nonsense"],
+    ids=["client clock ahead", "five seconds", "in seconds", "nonsense"],
 )
-def test_expired_urls_of_a_plan_are_renewed_by_one_query(server, rest, table, signing, clock, expires):
+def test_odd_expiration_times_cause_only_one_refresh(server, rest, table, signing, clock, expires):
     names = [f"file-{number}" for number in range(40)]
     server.on("POST", QUERY, signing(*names, expires=expires(clock.now)))
     urls, files = read(rest, table)

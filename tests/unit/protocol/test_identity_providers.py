@@ -29,11 +29,11 @@ PEM = KEY.private_bytes(
 
 
 class Refused(Exception):
-    """A refusal with its status and body."""
+    """Raised when a provider refuses a request. It carries the status and body of the response."""
 
 
 class Provider:
-    """A token endpoint at ``/token``; subclasses check a request and raise the errors of one provider."""
+    """A token endpoint at ``/token``. Each subclass checks requests and raises errors as one provider does."""
 
     def __init__(self, server, wire) -> None:
         self.forms = []
@@ -60,12 +60,12 @@ class Provider:
 
 
 def body_credentials(form, header):
-    """Return the client id and secret in a body."""
+    """Return the client id and secret from the body, or None if the secret is not in it or there is a header."""
     return (form["client_id"][0], form["client_secret"][0]) if header is None and "client_secret" in form else None
 
 
 def header_credentials(header, *, decoding):
-    """Return the client id and secret in a Basic header, form-decoded (RFC 6749) or unchanged."""
+    """Return the client id and secret from a Basic header, form-decoded (RFC 6749) or unchanged, or None."""
     if not (header or "").startswith("Basic "):
         return None
     client, _, secret = base64.b64decode(header[6:]).decode().partition(":")
@@ -73,7 +73,7 @@ def header_credentials(header, *, decoding):
 
 
 class Entra(Provider):
-    """v2 endpoints need a scope ``.../.default``, v1 endpoints a resource; both expect the secret in the body."""
+    """Expects the secret in the body, and the scope ``.../.default`` (v2 endpoint) or a resource (v1 endpoint)."""
 
     def check(self, form, header):
         if form.get("scope") != ["api://sharing/.default"] and form.get("resource") != ["api://sharing"]:
@@ -89,7 +89,7 @@ class Entra(Provider):
 
 
 class Okta(Provider):
-    """Expects a Basic header without form encoding, and a configured scope; errors have two forms."""
+    """Expects a Basic header without form encoding, and a configured scope. Its errors have two forms."""
 
     def check(self, form, header):
         if header_credentials(header, decoding=False) != ("the-client", SECRET):
@@ -113,7 +113,7 @@ class Keycloak(Provider):
 
 
 class Databricks(Provider):
-    """Expects a Basic header and the scope ``all-apis``; responds with 201, as some gateways do."""
+    """Expects a Basic header and the scope ``all-apis``. It responds with 201, as some gateways do."""
 
     def check(self, form, header):
         if header_credentials(header, decoding=False) != ("the-client", SECRET) or form.get("scope") != ["all-apis"]:
@@ -164,7 +164,7 @@ def list_shares(fields):
         (Databricks, {"scope": "all-apis", "tokenEndpointAuthMethod": "client_secret_basic"}, 1),
     ],
 )
-def test_each_provider_grants_a_token_and_its_method_is_kept(server, wire, provider, fields, count):
+def test_auth_method_that_a_provider_accepts_is_remembered(server, wire, provider, fields, count):
     endpoint = provider(server, wire)
 
     assert list_shares(profile(server, **fields)) == []
@@ -202,7 +202,7 @@ def test_error_of_each_provider_is_shown_without_secrets(server, wire, provider,
     assert all(request.path == "/token" for request in server.requests)
 
 
-def test_each_resource_is_a_field_of_the_form(server, wire):
+def test_each_resource_is_sent_in_its_own_form_field(server, wire):
     endpoint = Entra(server, wire)
     fields = {"resource": ["api://sharing", "api://more"], "scope": "api://sharing/.default"}
 
@@ -224,7 +224,7 @@ def jwt_profile(server, **fields):
     return {**kind, "auth": settings}
 
 
-def test_jwt_grant_contains_its_resource(server, wire):
+def test_jwt_grant_is_accepted_and_its_refusals_are_shown(server, wire):
     endpoint = Jwts(server, wire)
 
     assert list_shares(jwt_profile(server)) == []

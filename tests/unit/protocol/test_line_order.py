@@ -1,4 +1,4 @@
-"""The rules of the lines of a response, tested without a server."""
+"""The rules for the order and content of a response's lines, tested without a server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Response:
-    """A checked response, and the lines that it has not read; more may follow after an end."""
+    """A checked response, and its lines that are still unread. Lines may be added even after the last one was read."""
 
     def __init__(self, headers: dict[str, str] | None = None, **rules: Any) -> None:
         subject = Subject(doing="Querying s.d.t", table="s.d.t", secrets=list, status=200, content_type="x")
@@ -170,7 +170,7 @@ def test_invalid_first_line_is_refused(documents: list[dict[str, Any]], error: t
     assert failure.table == "s.d.t"
 
 
-def test_running_query_has_only_a_status() -> None:
+def test_first_line_may_be_the_status_of_a_running_query() -> None:
     response = begin_with(Response(), {"queryStatus": {"queryId": "q"}}, {}, {"endStreamAction": {}})
     assert response.status is not None
     assert response.status.query_id == "q"
@@ -253,7 +253,7 @@ def test_table_without_url_access_is_refused_for_reads(
     assert described.access_modes == tuple(modes or ())
 
 
-def test_unsupported_access_modes_are_listed_in_order() -> None:
+def test_unsupported_access_modes_are_listed_alphabetically() -> None:
     error = unreadable("Reading t", "t", ["volume", "model", "share"])
     assert "shared as 'model', 'share', 'volume', not as files" in error.message
     assert error.feature == "accessModes model, share, volume"
@@ -376,7 +376,7 @@ def test_snapshot_with_removed_or_changed_files_is_refused(kind: str) -> None:
         actions_of(open_response(), delta({"cdf": "cdc"}.get(kind, kind)))
 
 
-def test_first_renewal_is_that_of_the_first_url_to_expire(fixed_clock: None) -> None:
+def test_first_renewal_is_due_before_any_url_expires(fixed_clock: None) -> None:
     def expiring(minutes: int | None) -> int | None:
         return None if minutes is None else NOW + minutes * 60_000
 
@@ -411,7 +411,7 @@ def http_date(ms: int) -> str:
 
 @pytest.mark.parametrize("ahead", [-7_200_000, 0, 7_200_000])
 def test_lifetime_of_a_url_is_measured_by_the_server_clock(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the server, in its header ``Date``, is ``ahead`` of the clock here."""
+    """The server's clock, shown in its ``Date`` header, is ``ahead`` milliseconds ahead of the client's clock."""
     urls = url_lives(http_date(NOW + ahead), monkeypatch)
     for lifetime, renewed in ((3_600_000, 3_540_000), (120_000, 60_000), (60_000, 30_000), (5_000, 2_500), (2, 1)):
         assert urls.renewal(NOW + ahead + lifetime) == NOW + renewed
@@ -422,14 +422,14 @@ def test_lifetime_of_a_url_is_measured_by_the_server_clock(ahead: int, monkeypat
 
 
 @pytest.mark.parametrize("date", [None, "", "yesterday"])
-def test_expiration_in_the_past_is_ignored_without_a_date(date: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_expiration_is_ignored_without_a_date_header(date: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     urls = url_lives(date, monkeypatch)
     assert urls.renewal(NOW + 3_600_000) == NOW + 3_540_000
     assert [urls.renewal(stated) for stated in (NOW - 1, NOW, 0, -5, -(2**62))] == [None] * 5
     assert (urls.renewal(2**63 - 1) or 0) < 2**62
 
 
-def test_lifetime_of_a_url_starts_with_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lifetime_of_a_url_starts_when_its_response_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     urls = url_lives(http_date(NOW), monkeypatch)
     monkeypatch.setattr(lines, "steady_ms", lambda: NOW + 600_000)
     assert urls.renewal(NOW + 3_600_000) == NOW + 3_540_000
@@ -441,7 +441,7 @@ def test_lifetime_of_a_url_starts_with_the_response(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("version", "is_kept"), [(2, None), (3, True), (5, True), (6, False), (None, None)])
-def test_changes_after_the_range_are_dropped(version: int | None, is_kept: bool | None) -> None:
+def test_changes_outside_the_range_are_dropped_or_refused(version: int | None, is_kept: bool | None) -> None:
     response = open_response(PARQUET, operation=CHANGES, starting_version=3, ending_version=5)
     if is_kept is None:
         reason = "needs its version" if version is None else "version 2 is before the range that starts at 3"
@@ -495,7 +495,7 @@ def test_snapshot_with_two_protocols_or_metadata_is_refused() -> None:
         ({}, True),
     ],
 )
-def test_changes_of_a_view_need_timestamps_without_versions(rules: dict[str, Any], is_refused: bool) -> None:
+def test_changes_of_a_view_have_timestamps_and_no_versions(rules: dict[str, Any], is_refused: bool) -> None:
     if is_refused:
         with pytest.raises(UsageError, match="this is a view"):
             open_response(PARQUET, VIEW, operation=CHANGES, **rules)
@@ -548,7 +548,7 @@ def test_line_after_the_end_of_stream_is_refused() -> None:
     ("status", "error"),
     [(400, RequestError), (501, RequestError), (503, Transient), (429, Transient), (None, RequestError)],
 )
-def test_error_in_the_stream_is_retried_by_its_status(status: int | None, error: type[Exception]) -> None:
+def test_status_of_a_stream_error_decides_about_a_retry(status: int | None, error: type[Exception]) -> None:
     response = open_response()
     with pytest.raises(error, match="it broke"):
         actions_of(response, {"endStreamAction": {"errorMessage": "it broke", "httpStatusErrorCode": status}})

@@ -39,7 +39,7 @@ PLAIN = {"file": {"id": "12", "version": 3, "expirationTimestamp": 9, "deltaSing
 
 
 def loosened(value, key=""):
-    """Return the value with booleans and numbers as text, and texts in angle brackets."""
+    """Return the value with booleans and numbers as strings, and with some of its strings in angle brackets."""
     if isinstance(value, dict):
         return {name: loosened(inner, name) for name, inner in value.items()}
     if isinstance(value, bool):
@@ -47,11 +47,11 @@ def loosened(value, key=""):
     if isinstance(value, int):
         return str(value)
     if key in ("stats", "id", "p", "q", "r"):
-        return f"<{value}>"  # replaced below
+        return f"<{value}>"  # so that the test finds it and makes it a number or boolean
     return value
 
 
-def test_loose_scalars_are_read_as_the_declared_types():
+def test_scalars_of_the_wrong_type_become_the_declared_type():
     text = json.dumps(loosened(PLAIN))
     for quoted, bare in (
         (json.dumps(f"<{ADD['stats']}>"), ADD["stats"]),
@@ -74,7 +74,7 @@ def test_loose_scalars_are_read_as_the_declared_types():
     ("text", "size"),
     [('"573"', 573), ("573.0", 573), ("5.73e2", 573), ('"0"', 0), ("9223372036854775807", 2**63 - 1), ("1e18", 10**18)],
 )
-def test_integer_may_be_text_or_a_float(text, size):
+def test_integer_may_be_a_string_or_a_float(text, size):
     raw = b'{"file":{"id":"f","size":%s}}' % text.encode()
     assert decode(raw, Line, Loosened("Reading")).file.size == size
 
@@ -100,7 +100,7 @@ def test_valid_number_is_not_counted_as_a_deviation():
 
 
 @pytest.mark.parametrize("raw", [b'{"file":{"id":{"a":1}}}', b'{"file":{"id":[1]}}', b'{"file":[]}', b'{"file":"x"}'])
-def test_object_or_list_is_not_accepted_as_text(raw):
+def test_value_with_the_wrong_structure_is_malformed(raw):
     with pytest.raises(loose.MALFORMED):
         decode(raw, Line, Loosened("Reading"))
 
@@ -147,7 +147,7 @@ def test_deviations_of_a_metadata_response_are_logged(server, rest, table, wire,
     assert "'numFiles' is not an integer" in caplog.text
 
 
-def test_missing_reader_features_are_empty(server, rest, table, wire, caplog):
+def test_missing_reader_features_are_an_empty_list(server, rest, table, wire, caplog):
     head = wire.delta_head()
     head[0]["protocol"]["deltaProtocol"] = {"minReaderVersion": 3, "minWriterVersion": 7}
     server.on("POST", QUERY, wire.ndjson(*head, wire.delta_file("f")))
@@ -181,7 +181,7 @@ def test_error_describes_an_invalid_response(body, description):
     assert problem_of(caught.value) == description
 
 
-# Terms of the libraries that parse responses and command lines.
+# Terms of the libraries that parse responses and command lines. Users do not know them.
 _LIBRARY_TERMS = re.compile(r"pydantic|msgspec|typer|click|Input|input_value|type=|`|Traceback|Error\(|\bstr\b|\bint\b")
 
 
@@ -265,7 +265,7 @@ def test_byte_order_mark_is_skipped(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "none", "application/json", "aws-chunked", "binary, identity"])
-def test_unknown_names_of_identity_encoding_are_accepted(server, rest, wire, encoding):
+def test_encodings_that_change_no_bytes_are_accepted(server, rest, wire, encoding):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.headers["Content-Encoding"] = encoding
     server.on("GET", "/shares", reply)
@@ -278,7 +278,7 @@ RUNNING += ["NOT_STARTED", "initializing", "SUCCEEDED", "done"]
 
 
 @pytest.mark.parametrize("state", RUNNING)
-def test_query_is_polled_for_any_status_that_is_not_failed(server, rest, table, wire, state):
+def test_query_is_polled_in_every_state_except_failed(server, rest, table, wire, state):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q", "status": state}}))
     whole = wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
     server.on("POST", "/shares/s/schemas/d/tables/t/queries/q", whole)
@@ -296,7 +296,7 @@ def test_error_of_a_failed_query_has_the_server_message(server, rest, table, wir
         query_table(rest, table, QueryRequest(asynchronous=True))
 
 
-def test_error_object_between_files_is_raised(server, rest, table, wire):
+def test_error_line_after_files_is_raised(server, rest, table, wire):
     error_line = {"errorCode": "INTERNAL_ERROR", "message": "the disk is gone"}
     files = [wire.delta_file(str(number)) for number in range(2000)]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files, error_line))
@@ -345,7 +345,7 @@ def test_reason_is_found_in_each_format_of_error_bodies(server, rest, wire, body
         ("<HTML></HTML>", "without a title"),
     ],
 )
-def test_html_error_page_is_shown_by_its_title(server, rest, wire, page, expected):
+def test_error_shows_the_title_or_heading_of_an_html_page(server, rest, wire, page, expected):
     server.on("GET", "/shares", wire.Reply(403, page.encode(), {"Content-Type": "text/html"}))
 
     with pytest.raises(AuthError, match="a page of HTML") as caught:
@@ -396,7 +396,7 @@ def test_transient_errors_are_retried(server, rest, wire, status):
         ('"1"', True, True),
     ],
 )
-def test_boolean_may_be_text_or_a_number(text, expected, is_deviation):
+def test_boolean_may_be_a_string_or_a_number(text, expected, is_deviation):
     loosened = Loosened("x")
     action = loosened.decode(f'{{"add":{{"path":"p","size":"5","dataChange":{text}}}}}'.encode(), SingleAction).add
     assert (action.data_change, action.size) == (expected, 5)
@@ -410,7 +410,7 @@ def test_other_booleans_are_refused(text):
         Loosened("x").decode(f'{{"add":{{"path":"p","dataChange":{text}}}}}'.encode(), SingleAction)
 
 
-def test_text_that_looks_like_a_boolean_stays_text():
+def test_string_that_looks_like_a_boolean_stays_a_string():
     counted = Loosened("Reading")
     action = counted.decode(
         b'{"add":{"path":"true","size":1,"partitionValues":{"p":"false","q":"1"}}}', SingleAction

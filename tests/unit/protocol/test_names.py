@@ -12,7 +12,7 @@ from delta_sharing_client.protocol.names import AssetName, split_table_url
 from tests.quota import meets, met
 
 letters = st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs"))
-# ``text(...)`` would draw evenly from the letters of both strategies.
+# ``st.text`` would draw evenly from both alphabets together, and so hardly ever one of the special characters.
 part = st.lists(letters | st.sampled_from(".`#é名"), min_size=1, max_size=20).map("".join)
 
 
@@ -30,7 +30,7 @@ def test_parsing_undoes_formatting_also_with_dots_in_names(share, schema, table)
 
 @meets(profile=8, marks=2)
 @given(profile=st.just("") | part, schema=part, table=part)
-def test_url_splits_at_the_last_mark(profile, schema, table):
+def test_table_url_is_split_at_the_last_hash(profile, schema, table):
     schema, table = schema.replace("#", "_"), table.replace("#", "_")
     if {schema, table} & {".", ".."}:
         return
@@ -41,13 +41,13 @@ def test_url_splits_at_the_last_mark(profile, schema, table):
     assert split_table_url(f"{profile}#{name}") == (profile or None, str(name))
 
 
-def test_part_with_a_dot_is_quoted_by_backticks():
+def test_part_with_a_dot_is_quoted_in_backticks():
     assert AssetName.parse("a.b.c.`d.v4`") == AssetName("a.b", "c", "d.v4")
     assert AssetName.parse("`a.b`.`c.d`.e") == AssetName("a.b", "c.d", "e")
     assert str(AssetName("a", "b.c", "d")) == "a.`b.c`.d"
 
 
-def test_profile_path_may_contain_marks_and_dots():
+def test_profile_path_may_contain_hashes_and_dots():
     assert split_table_url("/x#1/my.share#a.b.c.d") == ("/x#1/my.share", "a.b.c.d")
     assert split_table_url("#a.b.c.d") == (None, "a.b.c.d")
 

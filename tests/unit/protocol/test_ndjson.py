@@ -96,7 +96,7 @@ def test_lines_decoded_together_equal_lines_decoded_singly(lines):
 
 ADD = {"path": "https://x/f?s", "partitionValues": {"p": "1"}, "size": 1, "stats": '{"numRecords":2}'}
 VECTOR = {"storageType": "p", "pathOrInlineDv": "https://x/v", "sizeInBytes": 4, "cardinality": 1, "offset": 1}
-# Deviations from an ordinary line: in the action, in deltaSingleAction, in the file, and in the line.
+# Deviations from an ordinary line, by place: in the action, in deltaSingleAction, in the file, and in the line.
 ADDS = [
     *({"size": size} for size in (-1, None, 0, -2, "7", 1.0, 2**63, True)),
     *({"partitionValues": values} for values in (None, {}, {"p": None}, {"p": 1}, [])),
@@ -132,7 +132,7 @@ def file_line(add=(), single=(), file=(), line=(), **form):
 
 @st.composite
 def listed_lines(draw):
-    """A line of a snapshot: usually a file with at most two deviations and its keys in any order."""
+    """Draw a line of a snapshot: usually a file with at most two deviations and with its keys in any order."""
     if draw(st.integers(0, 9)) == 9:
         return draw(st.sampled_from([*ODD, b"\n".join([b'{"file":{"id":"a', b'b"}}'])]))
     parts = [{}, {}, {"id": draw(st.sampled_from("abc"))}, {}]
@@ -140,7 +140,7 @@ def listed_lines(draw):
         at = draw(st.integers(0, 3))
         parts[at] = {**parts[at], **draw(st.sampled_from((ADDS, SINGLES, FILES, OTHERS)[at]))}
     text = file_line(*parts, ensure_ascii=draw(st.booleans()), sort_keys=draw(st.booleans()))
-    # A repeated key, or half a line.
+    # Some lines repeat a key or are cut off.
     how = draw(st.integers(0, 29))
     return {29: text[:-1] + b',"file":{"id":"b"}}', 28: b'{"file":{"id":"c"},' + text[1:], 27: text[:-9]}.get(how, text)
 
@@ -223,7 +223,7 @@ def test_files_decoded_together_equal_those_decoded_singly(lines, ends, is_cut):
 
 @pytest.mark.parametrize("form", HEADS)
 @pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.CHANGES])
-def test_deviations_equal_those_of_single_lines(monkeypatch, form, operation):
+def test_lines_with_deviations_are_read_as_if_decoded_singly(monkeypatch, form, operation):
     odd = [file_line(*[()] * at, what) for at, ones in enumerate((ADDS, SINGLES, FILES, OTHERS)) for what in ones]
     plain = file_line(file={"id": "b", "url": "u", "version": 1, "timestamp": 1})
     for line in (*odd, *ODD):
@@ -313,7 +313,7 @@ def test_line_number_counts_from_the_start_of_the_response():
         ([b"{}\n{}"], "expected lines of JSON, found text/x that begins with 'Sorry'"),
     ],
 )
-def test_text_after_the_first_line_is_a_malformed_line(before, reason):
+def test_text_after_an_action_is_a_malformed_line(before, reason):
     lines = response_lines()
     for text in before:
         list(lines.of(LineBlock(text, complete=True), 2))
@@ -322,7 +322,7 @@ def test_text_after_the_first_line_is_a_malformed_line(before, reason):
 
 
 @pytest.mark.parametrize("text", [b"5", b"{}\n5", b"5\n{}"])
-def test_number_is_not_a_line(text):
+def test_line_that_is_a_number_is_not_decoded_at_once(text):
     assert wire_lines._decoded_at_once(text, Line) is None
 
 

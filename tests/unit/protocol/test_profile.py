@@ -1,4 +1,4 @@
-"""Profiles: their sources, their fields, and their secrets, which are not shown."""
+"""Profiles: where they are read from, which fields they have, and that their secrets are never shown."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_file_object_stays_open():
     assert not file.closed
 
 
-def test_profile_is_read_from_a_url_of_fsspec():
+def test_profile_is_read_from_an_fsspec_url():
     fsspec.filesystem("memory").pipe("/profiles/my.share", json.dumps(V1).encode())
     for url in ("memory://profiles/my.share", "simplecache::memory://profiles/my.share"):
         assert Profile.load(url).endpoint == "https://h/api"
@@ -79,7 +79,7 @@ def test_profile_is_read_from_a_url_of_fsspec():
     ("url", "message"),
     [("memory://absent.share", "check the URL"), ("nosuch://x/y.share", "there is no file system")],
 )
-def test_error_of_a_wrong_profile_url_advises_a_check(url, message):
+def test_unreadable_profile_url_is_an_error_with_a_reason(url, message):
     with pytest.raises(ProfileError, match=message):
         Profile.load(url)
 
@@ -92,7 +92,7 @@ def test_query_string_of_a_profile_url_is_not_shown():
     assert "planted" not in str(caught.value)
 
 
-def test_error_of_a_profile_url_names_the_missing_package(monkeypatch):
+def test_profile_url_that_needs_another_package_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(ProfileError, match=r"Reading the profile memory://x\.share needs another package"):
         Profile.load("memory://x.share")
@@ -106,7 +106,7 @@ def test_error_of_a_profile_url_names_the_missing_package(monkeypatch):
         Profile.load("memory://x.share")
 
 
-def test_error_without_a_profile_names_the_variable(monkeypatch):
+def test_error_without_a_profile_names_the_environment_variable(monkeypatch):
     for value in (None, "", "  "):
         monkeypatch.delenv("DELTA_SHARING_PROFILE", raising=False)
         if value is not None:
@@ -115,7 +115,7 @@ def test_error_without_a_profile_names_the_variable(monkeypatch):
             Profile.load(None)
 
 
-def test_error_of_an_unreadable_file_has_its_reason(tmp_path, monkeypatch):
+def test_error_of_an_unreadable_profile_states_the_reason(tmp_path, monkeypatch):
     folder = tmp_path / "Protocol not known"
     folder.mkdir()
     with pytest.raises(ProfileError, match="cannot be read: Is a directory"):
@@ -323,7 +323,7 @@ def token():
     return "planted"
 
 
-def test_secret_of_a_function_pickles_with_the_profile():
+def test_function_that_returns_a_secret_can_be_pickled():
     fields = {**{k: v for k, v in V1.items() if k != "bearerToken"}, "bearerToken": token}
     profile = pickle.loads(pickle.dumps(Profile.load(fields)))
 
@@ -364,7 +364,7 @@ def test_secret_file_is_read_at_each_use(tmp_path):
         ("planted\u2026", "a character outside Latin-1 at position 8"),
     ],
 )
-def test_error_of_an_invalid_token_shows_its_position_only(text, message):
+def test_error_of_an_invalid_token_shows_only_a_position(text, message):
     for make in (lambda: Profile.load({**V1, "bearerToken": f"{text}x"}), lambda: BearerToken(Secret(text))):
         with pytest.raises(ProfileError, match=message.split(" of ")[0]) as caught:
             make()
@@ -387,7 +387,7 @@ def test_changed_profile_file_is_read_again(path):
     assert fresh.reread() is fresh
 
 
-def test_profile_without_a_file_timestamp_is_read_again(path, monkeypatch):
+def test_profile_is_read_again_once_its_file_has_a_timestamp(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(profiles, "_stamp", lambda path: None)
         profile = Profile.load(path)
@@ -412,12 +412,12 @@ def test_client_secret_is_not_sent_in_clear_text():
         Profile.load({**OAUTH, "tokenEndpoint": "http://login/token"})
     local = {**OAUTH, "endpoint": "https://localhost/api", "tokenEndpoint": "http://localhost/token"}
     assert Profile.load(local).credentials.client_id == "id"
-    # Clear text is allowed if the endpoint uses it, too.
+    # Clear text is allowed if the sharing endpoint uses it as well.
     clear_text = {**OAUTH, "endpoint": "http://h/api", "tokenEndpoint": "http://login/token"}
     assert Profile.load(clear_text).credentials.token_endpoint == "http://login/token"
 
 
-def test_iceberg_endpoint_has_the_rules_of_the_endpoint():
+def test_iceberg_endpoint_is_checked_like_the_endpoint():
     for fields in (V1, OAUTH):
         assert Profile.load(fields).iceberg_endpoint is None
         for missing in (None, ""):
@@ -459,7 +459,7 @@ def test_remote_profile_must_not_name_local_urls(scheme, host):
         ("https://h/#x", "without query string and fragment"),
     ],
 )
-def test_ambiguous_url_is_refused(field, url, problem):
+def test_invalid_or_ambiguous_url_is_refused(field, url, problem):
     with pytest.raises(ProfileError, match=f"'{field}' of the profile .*{problem}"):
         Profile.load({**OAUTH, field: url})
 

@@ -105,7 +105,7 @@ def test_redirects_to_allowed_hosts_are_followed(start: Any) -> None:
     assert server.paths[-1] == "/there"
 
 
-def test_proxy_of_the_options_is_used(start: Any) -> None:
+def test_profile_is_fetched_through_the_configured_proxy(start: Any) -> None:
     server, proxy = start(), start()
     options = ReadOptions(proxy=f"http://127.0.0.1:{proxy.server_port}")
     assert Profile.load(f"http://127.0.0.1:{server.server_port}/my.share", options).endpoint == "https://h/api"

@@ -1,4 +1,4 @@
-"""Responses to queries: both formats, their checks, pages, broken streams and asynchronous queries."""
+"""Queries: responses in both formats and their checks, pages, broken streams, and asynchronous queries."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_delta_response_is_read_as_log_actions(server, rest, table, wire, fixed_
     assert (response.refresh_token, response.first_renewal) == ("fresh", NOW + MINUTE)
 
 
-def test_parquet_response_without_header_is_accepted(server, rest, table, wire, fixed_clock):
+def test_parquet_response_without_capabilities_is_accepted(server, rest, table, wire, fixed_clock):
     file = wire.parquet_file("f1", stats='{"numRecords":1}', expirationTimestamp=NOW + HOUR)
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(configuration=None), file))
 
@@ -217,7 +217,7 @@ def test_first_renewal_covers_the_files_of_all_pages(server, rest, table, wire, 
     assert response.first_renewal == NOW + 4 * MINUTE
 
 
-def test_missing_table_of_a_parquet_server_is_not_found(server, rest, table, wire):
+def test_missing_table_is_not_found_after_the_parquet_fallback(server, rest, table, wire):
     server.on("POST", QUERY, wire.error(501, "NOT_IMPLEMENTED"), wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no t"))
 
     with pytest.raises(NotFoundError, match="no t"):
@@ -236,7 +236,7 @@ def test_listing_after_a_query_sends_no_capabilities(server, rest, table, wire):
     assert "delta-sharing-capabilities" not in server.requests[-1].headers
 
 
-def test_body_holds_only_the_requested_fields(server, rest, table, wire):
+def test_query_body_has_only_the_fields_of_its_request(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
     hints = '{"op":"isNull","children":[{"op":"column","name":"a","valueType":"long"}]}'
 
@@ -260,7 +260,7 @@ def test_body_holds_only_the_requested_fields(server, rest, table, wire):
     ]
 
 
-def test_snapshot_of_another_version_is_refused(server, rest, table, wire):
+def test_snapshot_of_a_different_version_is_refused(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), version=8))
 
     with pytest.raises(ProtocolError, match="asked for version 7, found version 8"):
@@ -268,7 +268,7 @@ def test_snapshot_of_another_version_is_refused(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("is_delta", [True, False])
-def test_metadata_line_may_be_spelled_in_lower_case(server, rest, table, wire, is_delta):
+def test_key_of_the_metadata_line_may_be_in_lower_case(server, rest, table, wire, is_delta):
     protocol, metadata = (wire.delta_head if is_delta else wire.parquet_head)()
     file = (wire.delta_file if is_delta else wire.parquet_file)("f1")
     lower_case = {"metadata": metadata["metaData"]}
@@ -424,7 +424,7 @@ def test_only_line_feeds_separate_lines(server, rest, table, wire, framing):
     reply = wire.ndjson(*wire.delta_head(), framing=framing)
     name = "a\u2028b\u2029c\x85d"
     file = json.dumps(wire.delta_file(name), ensure_ascii=False).encode()
-    reply.body = reply.body.replace(b"\n", b"\r\n") + b"\r\n\n  \n" + file  # the last line has no line end
+    reply.body = reply.body.replace(b"\n", b"\r\n") + b"\r\n\n  \n" + file  # the last line has no line feed
     server.on("POST", QUERY, reply)
 
     assert ids(query_table(rest, table)) == [name]
@@ -678,7 +678,7 @@ def test_stream_that_breaks_at_each_attempt_is_an_error(server, rest, table, wir
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_broken_stream_of_a_changed_table_is_an_error(server, rest, table, wire):
+def test_broken_stream_does_not_resume_in_a_changed_table(server, rest, table, wire):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(50)))
     broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 3000)
     server.on("POST", QUERY, broken, wire.ndjson(*wire.delta_head(), wire.delta_file("f0"), version=8))
@@ -746,7 +746,7 @@ def test_first_renewal_covers_the_end_lines_of_all_pages(server, rest, table, wi
 
 
 @pytest.mark.parametrize("operation", [Operation.SNAPSHOT, Operation.STREAMING])
-def test_query_requests_the_features_of_its_operation(server, rest, table, wire, operation, monkeypatch):
+def test_query_sends_the_reader_features_of_its_operation(server, rest, table, wire, operation, monkeypatch):
     monkeypatch.setattr(query, "reader_features", lambda operation: [f"of-{operation.value}"])
     request = QueryRequest() if operation is Operation.SNAPSHOT else QueryRequest(starting_version=7)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
@@ -764,7 +764,7 @@ def test_metadata_of_version_0_is_read(server, rest, table, wire):
         table_metadata(rest, table)
 
 
-def test_interrupted_response_has_no_more_actions(server, rest, table, wire):
+def test_reading_an_interrupted_response_is_an_error(server, rest, table, wire):
     server.on("POST", QUERY, page(wire, "p2", "a"), page(wire, None, "b"))
     response = query_table(rest, table)
     response.break_off()
@@ -773,7 +773,7 @@ def test_interrupted_response_has_no_more_actions(server, rest, table, wire):
     assert len(server.requests) == 1
 
 
-def test_invalid_version_of_metadata_is_refused():
+def test_metadata_of_an_invalid_version_is_refused():
     for version in (-1, True, 1 << 63):
         with pytest.raises(UsageError, match="'version' must be a whole number from 0 to"):
             table_metadata(None, None, version=version)
@@ -814,7 +814,7 @@ def test_broken_page_is_requested_again_by_its_token(server, rest, table, wire):
 # --- ranges of versions ---
 
 
-def test_parquet_changes_hold_every_kind_and_historical_metadata(server, rest, table, wire):
+def test_parquet_feed_has_all_file_kinds_and_earlier_metadata(server, rest, table, wire):
     historical = wire.parquet_head(version=2)[1]
     server.on(
         "GET",
@@ -890,7 +890,7 @@ def test_metadata_takes_either_version_or_timestamp(profile, server):
     assert server.requests == []
 
 
-def test_delta_changes_hold_every_kind_and_historical_protocol(server, rest, table, wire):
+def test_delta_feed_has_all_file_kinds_and_earlier_protocols(server, rest, table, wire):
     vector = {"storageType": "i", "pathOrInlineDv": "^Bg", "sizeInBytes": 4, "cardinality": 1}
     server.on(
         "GET",
@@ -916,7 +916,7 @@ def test_delta_changes_hold_every_kind_and_historical_protocol(server, rest, tab
 
 @pytest.mark.parametrize("action_size", [None, 0, 7])
 @pytest.mark.parametrize("wrapper_size", [None, 0, 9])
-def test_size_of_an_action_overrides_that_of_its_wrapper(server, rest, table, wire, action_size, wrapper_size):
+def test_size_in_an_action_overrides_the_one_in_its_wrapper(server, rest, table, wire, action_size, wrapper_size):
     files = [
         {
             "id": kind,
@@ -952,7 +952,7 @@ def test_size_of_a_parquet_file_may_be_missing(server, rest, table, wire, size):
     assert [file.action.size for file in (add, remove, cdc)] == [file_size, size, file_size]
 
 
-def test_parquet_request_has_no_historical_protocol(server, rest, table, wire):
+def test_parquet_request_omits_the_historical_protocol_field(server, rest, table, wire):
     server.on("GET", CHANGES, wire.ndjson(*wire.parquet_head()))
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head()))
 
@@ -980,7 +980,7 @@ def test_files_outside_a_version_range_are_not_returned(server, rest, table, wir
 @pytest.mark.usefixtures("small_chunks")
 def test_broken_change_feed_resumes_after_the_last_action(server, rest, table, wire):
     lines = []
-    for version in range(20):  # one file id is added and removed in turn
+    for version in range(20):  # the same file id is added and removed alternately
         lines.append(wire.delta_file("f", "add" if version % 2 == 0 else "remove", {"version": version}))
     whole = wire.ndjson(*wire.delta_head(), *lines, version=0)
     broken = wire.Reply(200, whole.body, whole.headers, "cut-length", 2500)
@@ -1098,7 +1098,7 @@ def test_total_timeout_limits_an_asynchronous_query(server, rest, table, wire):
         query_table(rest.for_read(ReadOptions(total_timeout=0.1)), table, QueryRequest(asynchronous=True))
 
 
-def test_idempotency_key_is_sent_in_the_spelling_of_the_server(server, rest, table, wire):
+def test_idempotency_key_is_sent_as_the_server_spells_it(server, rest, table, wire):
     def respond(request):
         if "idempotency_key" not in request.body:
             return wire.error(400, "INVALID_PARAMETER_VALUE", "idempotency_key is missing")
@@ -1185,7 +1185,7 @@ def test_end_of_stream_is_requested_for_queries_and_changes(server, rest, table,
     assert "includeendstreamaction=true" in server.requests[0].headers["delta-sharing-capabilities"]
 
 
-def test_closed_response_is_freed_without_a_collection(server, rest, table, wire, small_chunks):
+def test_closed_response_is_freed_without_garbage_collection(server, rest, table, wire, small_chunks):
     """Python loses a signal such as Ctrl-C that arrives while the finalizer of a response runs."""
     files = [wire.parquet_file(f"f{number}") for number in range(200)]
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), *files))
@@ -1224,7 +1224,7 @@ def test_query_is_repeated_without_a_refused_field(server, rest, table, wire, te
 
 
 @pytest.mark.parametrize(("message", "count"), [("idempotency_key", 2), ("another field", 1)])
-def test_other_spelling_of_the_key_is_tried_once(server, rest, table, wire, message, count):
+def test_second_spelling_of_the_key_is_tried_once(server, rest, table, wire, message, count):
     server.on("POST", QUERY, wire.error(400, "X", message))
     with pytest.raises(RequestError):
         query_table(rest, table, QueryRequest(asynchronous=True), response_format=ResponseFormat.DELTA)

@@ -1,6 +1,6 @@
-"""A remote server cannot make its recipients send requests to services of their own machine.
+"""A remote server cannot make recipients send requests to services on their own machines.
 
-In these tests 127.8.8.8 is the recipient's machine; the other loopback addresses, with the test servers, are remote.
+In these tests, 127.8.8.8 is the recipient's machine. The other loopback addresses, with the test servers, are remote.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUERY = "/shares/s/schemas/d/tables/t/query"
 
 
 class Service:
-    """A service of the recipient's machine, which counts connections."""
+    """A service on the recipient's machine. It counts the connections to it."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -58,7 +58,7 @@ class Service:
 
 
 class Names:
-    """A name server; each lookup of a name takes the next of its lists of addresses, and the last list remains."""
+    """A name server. Each lookup of a name returns the name's next list of addresses, and finally always the last."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, list[list[str]]] = {}
@@ -244,7 +244,7 @@ def test_forbidden_addresses_of_a_name_are_skipped(
     assert service.connections == 0
 
 
-def test_connection_to_this_machine_is_not_shared(
+def test_local_connection_is_not_reused_by_a_restricted_read(
     server: Any, wire: Any, service: Service, storage: Storage, names: Names
 ) -> None:
     """A read that may not connect to this machine does not reuse a connection of another read."""
@@ -263,7 +263,7 @@ def test_connection_to_this_machine_is_not_shared(
 
 @pytest.fixture
 def own_server(service: Service, server: Any, names: Names, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The server runs on the recipient's machine; some names resolve to it."""
+    """Return a server that runs on the recipient's machine, and to which some names resolve."""
     monkeypatch.setattr(network, "is_here", lambda address: address == "127.0.0.1")
     monkeypatch.setattr(sessions, "is_here", lambda address: address == "127.0.0.1")
     network._judged.cache_clear()
@@ -285,7 +285,7 @@ def test_http_is_only_sent_to_addresses_of_this_machine(
     own_server: Any, service: Service, storage: Storage, names: Names
 ) -> None:
     """``allowed`` has the rules for an https endpoint on this machine."""
-    names.addresses["evil.localhost"] = [[OWN]]  # remote in this test
+    names.addresses["evil.localhost"] = [[OWN]]  # not an address of this machine in this test
     storage.put("f", DATA)
     allowed = network.Allowed(loopback=True)
     assert fetch(allowed, f"http://x.localhost:{storage.port}/f") == DATA

@@ -41,7 +41,7 @@ def test_refresh_token_is_not_shown():
     assert "planted" not in repr(QueryRequest(refresh_token="planted"))
 
 
-def test_capabilities_name_features_only_with_delta():
+def test_capabilities_list_reader_features_only_for_delta():
     delta, parquet = ResponseFormat.DELTA, ResponseFormat.PARQUET
 
     assert capabilities((parquet,), ["a"]) == {CAPABILITIES_HEADER: "responseformat=parquet"}

@@ -86,7 +86,7 @@ def test_invalid_listing_is_an_error(server, rest, wire, body, message):
         rest.list_shares()
 
 
-def test_share_is_read_from_the_share_object(server, rest, wire):
+def test_get_share_returns_the_share_or_not_found(server, rest, wire):
     server.on("GET", "/shares/a", wire.as_json({"share": {"name": "a", "id": "1"}}))
     server.on("GET", "/shares/b", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no such share"))
 
@@ -128,7 +128,7 @@ def test_all_tables_are_listed_with_one_request(server, rest, wire):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_all_tables_are_listed_by_schema_without_the_endpoint(server, rest, wire, status):
+def test_tables_are_listed_by_schema_without_all_tables_endpoint(server, rest, wire, status):
     server.on("GET", "/shares/a/all-tables", wire.Reply(status, b"no such API"))
     server.on("GET", "/shares/a/schemas", wire.as_json({"items": [{"name": "d"}, {"name": "e"}]}))
     server.on("GET", "/shares/a/schemas/d/tables", wire.as_json({"items": [{"name": "t"}]}))
@@ -158,7 +158,7 @@ def test_501_is_not_retried(server, rest, wire, table, sleeps):
     assert sleeps == []
 
 
-def test_all_tables_of_a_missing_share_is_an_error(server, rest, wire):
+def test_listing_all_tables_of_a_missing_share_is_an_error(server, rest, wire):
     server.on("GET", "/shares/a/all-tables", wire.error(404, "RESOURCE_DOES_NOT_EXIST"))
     server.on("GET", "/shares/a/schemas", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "share a is unknown"))
 
@@ -250,7 +250,7 @@ def test_missing_or_malformed_version_is_an_error(server, rest, wire, table, sta
 
 @pytest.mark.parametrize("status", [404, 405, 501])
 @pytest.mark.parametrize("body", [b"Not Found", b'{"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "no such API"}'])
-def test_version_is_requested_with_head_without_the_endpoint(server, rest, wire, table, status, body):
+def test_head_returns_the_version_without_the_version_endpoint(server, rest, wire, table, status, body):
     server.on("GET", f"{T}/version", wire.Reply(status, body))
     server.on("HEAD", T, wire.Reply(200, b"", {"Delta-Table-Version": "3"}))
 
@@ -298,7 +298,7 @@ def test_response_without_credentials_is_an_error(server, rest, wire, table):
 
 
 @pytest.mark.parametrize("location", ["s3://b/t", "file:///b/t"])
-def test_number_of_credentials_must_match_the_location(server, rest, wire, table, location):
+def test_credentials_are_of_one_kind_and_absent_if_local(server, rest, wire, table, location):
     clouds = {"azureUserDelegationSas": {"sasToken": "planted"}, "gcpOauthToken": {"oauthToken": "planted"}}
     if location.startswith("file"):
         server.on("POST", f"{T}/temporary-table-credentials", wire.as_json({"credentials": {"location": location}}))
@@ -342,7 +342,7 @@ def test_netrc_does_not_replace_the_token(server, wire, tmp_path, monkeypatch):
     assert [request.headers["authorization"] for request in server.requests] == [f"Bearer {wire.token}"] * 2
 
 
-def test_token_is_not_sent_after_leaving_the_host(server, rest, wire):
+def test_token_is_not_sent_after_a_redirect_to_another_host(server, rest, wire):
     other = server.endpoint.replace("127.0.0.1", "localhost")
     steps = {"/shares": f"{other}/b", "/b": f"{other}/c", "/c": f"{server.endpoint}/d", "/d": f"{server.endpoint}/e"}
     for path, target in steps.items():
@@ -408,7 +408,7 @@ def test_token_is_sent_before_it_expires(server, wire):
     assert server.requests[0].headers["authorization"] == "Bearer planted"
 
 
-def test_error_of_a_refused_token_has_its_expiration(server, wire):
+def test_error_of_a_refused_token_states_its_expiration(server, wire):
     fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "planted"}
     server.on("GET", "/shares", wire.error(401, "X"))
 
@@ -418,7 +418,7 @@ def test_error_of_a_refused_token_has_its_expiration(server, wire):
         RestClient(Profile.load(fields)).list_shares()
 
 
-def test_client_pickles_without_connections_and_works_again(server, rest, wire):
+def test_unpickled_client_works_and_shows_no_token(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({}))
     rest.list_shares()
 
@@ -528,7 +528,7 @@ def test_unreachable_server_is_a_transport_error(monkeypatch, sleeps, failure, a
 # --- error bodies ---
 
 
-def test_error_body_is_shown_as_json_or_text(server, rest, wire):
+def test_error_body_may_be_json_or_text(server, rest, wire):
     for body, headers, shown in (
         (b'{"errorCode": "BAD", "message": "json text"}', {"Content-Type": "text/plain"}, r"\(400, BAD\): json text"),
         (b"plain  \n text", {}, r"\(400\): plain text"),
@@ -784,7 +784,7 @@ def test_number_of_redirects_is_limited(server, rest, wire, monkeypatch):
         ("weather", "none"),
     ],
 )
-def test_advice_suggests_the_nearest_name(name, advice):
+def test_error_suggests_the_nearest_name_of_a_list(name, advice):
     assert _nearest(name, ["Sales", "sales_2024", "sales_2023_old", "x"], "none") == advice
 
 
@@ -797,7 +797,7 @@ def test_nearest_share_is_suggested_ignoring_case(server, rest, wire):
         rest.table_version(name)
 
 
-def test_error_of_a_missing_name_has_one_advice(server, rest, wire, table):
+def test_error_of_a_missing_share_lists_only_the_shares(server, rest, wire, table):
     server.on("GET", "/shares/x/schemas/d/tables", wire.error(404, "RESOURCE_DOES_NOT_EXIST", "no x"))
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "far"}]}))
     with pytest.raises(NotFoundError, match=r"There are: far\.") as caught, rest.about(table):
@@ -890,7 +890,7 @@ def test_total_timeout_applies_to_a_single_request(server, profile, wire):
     assert len(server.requests) < 10
 
 
-def test_slow_response_is_cancelled(server, profile):
+def test_response_slower_than_the_minimum_is_an_error(server, profile):
     def trickle():
         connection, _ = listener.accept()
         with connection:
@@ -940,7 +940,7 @@ def test_descriptions_of_shares_and_tables_are_available(server, rest, profile, 
     assert details.access_modes == ("url", "dir")
 
 
-def test_advice_about_a_listed_share_names_no_schema(server, rest, wire):
+def test_error_about_a_listed_share_suggests_no_schema(server, rest, wire):
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "known"}]}))
     server.on("GET", "/shares/known/schemas", wire.as_json({"items": [{"name": "d"}]}))
     with pytest.raises(NotFoundError) as caught:
@@ -948,7 +948,7 @@ def test_advice_about_a_listed_share_names_no_schema(server, rest, wire):
     assert "known." not in str(caught.value)
 
 
-def test_refused_version_is_not_requested_with_head(server, rest, wire):
+def test_refused_version_request_is_not_repeated_as_head(server, rest, wire):
     server.on("GET", f"{T}/version", wire.Reply(400, b""))
     with pytest.raises(RequestError):
         rest.table_version(AssetName("s", "d", "t"))

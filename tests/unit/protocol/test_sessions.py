@@ -43,7 +43,7 @@ def shares(client: ds.SharingClient) -> list[str]:
     return [str(share.name) for share in client.list_shares()]
 
 
-def test_header_cut_anywhere_is_requested_again(raw: Raw, client: ds.SharingClient) -> None:
+def test_response_cut_anywhere_in_its_header_is_retried(raw: Raw, client: ds.SharingClient) -> None:
     cuts = range(len(VERSION))
     raw.answers = [answer for cut in cuts for answer in (VERSION[:cut], VERSION)]
     assert [client.table("s.d.t").version() for _ in cuts] == [123] * len(cuts)
@@ -212,7 +212,7 @@ def test_token_request_is_streamed_and_not_redirected(monkeypatch: pytest.Monkey
 
 
 def source(data: bytes, sock: socket.socket | None = None, interrupt: Interrupt | None = None) -> sessions._Source:
-    """Return the source of the bytes of a response, without a connection."""
+    """Return a reader of a response whose bytes are ``data`` instead of coming from a connection."""
     watch = RequestLimits(ReadOptions(), Deadline(None), "Reading", None, interrupt)
     return sessions._Source(io.BytesIO(data), sock or object(), watch)  # type: ignore[arg-type]
 

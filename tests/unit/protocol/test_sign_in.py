@@ -115,7 +115,7 @@ class SignedGrants(TokenEndpoint):
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.mark.parametrize("source", ["file", "text", "function"])
-def test_key_of_a_jwt_grant_may_be_file_text_or_function(server, wire, tmp_path, algorithm, source):
+def test_jwt_key_may_come_from_a_file_a_string_or_a_function(server, wire, tmp_path, algorithm, source):
     endpoint = SignedGrants(server, wire)
     endpoint.algorithm = algorithm
     text = pem(KEYS[algorithm])
@@ -171,7 +171,7 @@ def test_jwt_grant_in_a_response_is_masked(server, wire, where):
     [("planted", "RS256"), (pem(KEYS["ES256"]), "RS256"), (pem(KEYS["RS256"]), "ES256")],
     ids=["no key", "EC key", "RSA key"],
 )
-def test_error_of_an_invalid_key_shows_its_algorithm_only(server, key, algorithm):
+def test_error_of_an_invalid_key_shows_only_its_algorithm(server, key, algorithm):
     rest = RestClient(Profile.load(jwt_profile(server, {"privateKey": key}, algorithm)), OPTIONS)
 
     with pytest.raises(ProfileError, match=f"cannot sign with {algorithm}") as caught:
@@ -187,7 +187,7 @@ def client(server, **fields):
 
 
 class DecodingEndpoint(TokenEndpoint):
-    """Expects a form-encoded header (RFC 6749, 2.3.1)."""
+    """Expects form-encoded credentials in the header (RFC 6749, 2.3.1)."""
 
     def check(self, form, header):
         user, _, password = base64.b64decode(header.removeprefix("Basic ")).decode().partition(":")
@@ -260,7 +260,7 @@ def identity_token(number, lifetime):
 
 
 @pytest.mark.parametrize("kind", ["bearer_token", None])
-def test_token_of_a_function_is_kept_until_near_expiration(server, wire, monkeypatch, kind):
+def test_token_from_a_function_is_kept_until_it_nearly_expires(server, wire, monkeypatch, kind):
     server.on("GET", "/shares", wire.as_json({}))
     calls = []
 
@@ -406,7 +406,7 @@ def test_threads_share_a_failed_token_request(server, wire):
         failures = list(pool.map(failure, range(8)))
     assert len(failures) == len({id(failure) for failure in failures}) == 8
     assert all(isinstance(failure, AuthError) and failure.status == 503 for failure in failures)
-    assert len(server.requests) <= 4  # the first request, and those of late threads
+    assert len(server.requests) <= 4  # late threads do not share the first failure
 
 
 def test_old_token_is_used_while_a_thread_renews_it(server, wire, monkeypatch):
@@ -477,7 +477,7 @@ def test_truncated_token_response_is_requested_again(server, wire):
     assert RestClient(secret_profile(server), OPTIONS).list_shares() == []
 
 
-def test_secret_is_not_in_the_context_of_an_error(server):
+def test_error_context_has_only_errors_of_this_package(server):
     profile = Profile.load(client(server, clientSecret="planted", tokenEndpoint="http://127.0.0.1:9/token"))
 
     with pytest.raises(TransportError) as caught:
@@ -497,7 +497,7 @@ def test_forked_process_ignores_locks_of_its_parent(server, wire):
     (shared,) = auth._tokens.values()
 
     with shared._fetching, auth._tokens_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if a process with threads forks
         child = os.fork()
         if child == 0:
             auth._tokens.popitem()

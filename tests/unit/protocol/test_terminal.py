@@ -1,4 +1,4 @@
-"""Names, columns and messages of a server are shown without control characters of terminals."""
+"""Names, columns and messages from a server are shown without terminal control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import delta_sharing_client as ds
 REVERSED = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
 
 
-def test_texts_of_a_server_are_shown_without_control_characters(server, profile, wire, caplog):
+def test_server_text_is_shown_without_control_characters(server, profile, wire, caplog):
     caplog.set_level(logging.DEBUG, "delta_sharing_client")
     field = {"name": f"c\x1b[2J{REVERSED}", "type": "long", "nullable": True, "metadata": {}}
     schema = json.dumps({"type": "struct", "fields": [field]})

@@ -91,7 +91,7 @@ def test_no_request_is_sent_after_the_deadline(server, rest, monkeypatch):
     assert server.requests == []
 
 
-def test_failure_after_the_deadline_is_a_timeout(rest, monkeypatch):
+def test_transport_error_after_the_deadline_is_a_timeout(rest, monkeypatch):
     transport = rest.operation()
     monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
     transport._complete(ds.RequestError("refused"), SHARES)
@@ -187,7 +187,7 @@ def test_only_a_request_with_a_body_has_a_content_type(server, rest, wire, table
         ("own/2", "", "own/2"),
     ],
 )
-def test_user_agent_of_the_caller_precedes_the_environment(profile, monkeypatch, agent, environment, expected):
+def test_user_agent_option_overrides_the_environment(profile, monkeypatch, agent, environment, expected):
     monkeypatch.delenv("DELTA_SHARING_USER_AGENT", raising=False)
     if environment is not None:
         monkeypatch.setenv("DELTA_SHARING_USER_AGENT", environment)
@@ -206,7 +206,7 @@ def test_user_agent_of_the_caller_precedes_the_environment(profile, monkeypatch,
         ({"A": "1"}, None, {"A": "1"}),
     ],
 )
-def test_headers_of_the_caller_precede_the_environment(profile, monkeypatch, headers, environment, expected):
+def test_headers_option_overrides_the_environment(profile, monkeypatch, headers, environment, expected):
     monkeypatch.delenv("DELTA_SHARING_HEADERS", raising=False)
     if environment is not None:
         monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
@@ -349,7 +349,7 @@ def test_number_of_files_of_a_response_is_limited(server, rest, table, wire, mon
 @pytest.mark.parametrize(
     ("renew_at", "is_old"), [(None, False), (100_000, True), (100_001, False), (99_999, True), (0, True)]
 )
-def test_url_is_old_from_its_renewal_time_on(monkeypatch, renew_at, is_old):
+def test_url_is_old_once_its_renewal_time_is_reached(monkeypatch, renew_at, is_old):
     monkeypatch.setattr(protocol_urls, "steady_ms", lambda: 100_000)
     assert protocol_urls._Url("https://x/a", renew_at).is_old() is is_old
 
@@ -395,7 +395,7 @@ def test_post_is_redirected_only_by_307_and_308(server, rest, table, wire, open_
 
 
 @pytest.mark.parametrize("change", ["version", "format"])
-def test_refresh_of_a_changed_table_is_closed(server, rest, table, wire, open_responses, change):
+def test_refresh_response_of_a_changed_table_is_closed(server, rest, table, wire, open_responses, change):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
     response = query_table(rest, table)
     (file,) = response.actions
@@ -481,7 +481,7 @@ def test_error_of_a_truncated_body_has_the_query_id(server, rest, wire):
 
 
 class TlsInTls:
-    """TLS within the TLS of a proxy: an object with the methods of a socket."""
+    """Stands for a TLS connection within a proxy's TLS connection, which is not a socket but has its methods."""
 
     def __init__(self):
         self.calls = []

@@ -36,7 +36,7 @@ def data_file(server, wire, name, **columns):
 
 @pytest.fixture
 def view(server, wire, profile):
-    """A view into which 1 and 2 were inserted, and from which 1 was deleted, in the requested format."""
+    """Serve a view into which 1 and 2 were inserted and from which 1 was deleted, in the requested format."""
     one = data_file(server, wire, "one", a=([1, 2], pa.int64()))
     two = data_file(server, wire, "two", a=([1], pa.int64()), _change_type=(["delete"],))
 
@@ -110,7 +110,7 @@ def test_response_without_versions_is_refused_for_tables(server, rest, table, wi
 
 @pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("endpoint", ["changes", "query"])
-def test_historical_protocol_is_not_requested_again_after_400(server, rest, table, wire, status, endpoint):
+def test_refused_historical_protocol_is_not_requested_again(server, rest, table, wire, status, endpoint):
     def changes(request):
         if "includeHistoricalProtocol" in (request.query if endpoint == "changes" else request.body):
             return wire.error(status, "INVALID_PARAMETER_VALUE", "unknown field 'includeHistoricalProtocol'")

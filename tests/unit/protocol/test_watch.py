@@ -16,7 +16,7 @@ from delta_sharing_client.protocol import watch
 from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.retry import Deadline, Transient
 
-# The original method: a fixture of this directory replaces it.
+# The original method, which a fixture of this directory replaces during tests.
 SLEEP = Interrupt.sleep
 
 
@@ -35,7 +35,7 @@ def is_shut(other: socket.socket) -> bool:
         return True
 
 
-def test_cancelled_wait_ends() -> None:
+def test_interrupt_ends_a_wait_with_a_cancellation() -> None:
     interrupt = Interrupt()
     SLEEP(interrupt, 0)
     interrupt.check()
@@ -78,7 +78,7 @@ def test_interrupt_keeps_the_socket_of_a_finished_request(pair: tuple[socket.soc
 
 
 class Clock:
-    """A deadline ``left`` seconds away, the clock of a response, and its socket."""
+    """Stands for a deadline in ``left`` seconds, for the clock, and for the socket of a response."""
 
     def __init__(self, left: float = 1000) -> None:
         self.now, self.left = 0.0, left
@@ -174,7 +174,7 @@ def test_limits_are_removed_after_the_request() -> None:
     assert watch.under_way.limits is None
 
 
-def test_refused_connections_are_not_retried_for_long() -> None:
+def test_refused_connection_is_retried_for_less_than_a_minute() -> None:
     refused, reset = (
         watch.network_failure(kind(), "Asking", None) for kind in (ConnectionRefusedError, ConnectionError)
     )

@@ -52,13 +52,13 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 @pytest.fixture
 def set_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Set ``FEW``, the number of actions up to which a feed has no windows."""
+    """Set ``FEW``: a feed with at most that many actions is not split into windows."""
     return lambda count: monkeypatch.setattr(windows, "FEW", count)
 
 
 @pytest.fixture
 def listed_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], pa.Table]], pa.Table]:
-    """Call a function without streamed listings."""
+    """Return a function that makes a read list its feed at once instead of in windows."""
 
     def call(read: Callable[[], pa.Table]) -> pa.Table:
         with monkeypatch.context() as patch:
@@ -111,7 +111,7 @@ def test_first_rows_are_returned_during_the_listing(
     ],
     ids=str,
 )
-def test_windows_have_the_rows_of_one_listing(
+def test_windows_return_the_same_rows_as_one_listing(
     listed: Any,
     set_few: Callable[[int], None],
     listed_at_once: Callable[[Callable[[], pa.Table]], pa.Table],
@@ -125,7 +125,7 @@ def test_windows_have_the_rows_of_one_listing(
     assert changes.to_arrow().equals(listed_at_once(changes.to_arrow))
 
 
-def test_feed_of_few_files_is_one_request(listed: Any, set_few: Callable[[int], None]) -> None:
+def test_feed_of_few_files_is_listed_by_one_request(listed: Any, set_few: Callable[[int], None]) -> None:
     set_few(30)
     server, table = listed(files_a_version=5)
     assert table(29).changes(0).to_arrow().num_rows == 29 * ROWS
@@ -209,7 +209,7 @@ def test_listing_stops_at_the_limit(listed: Any, read: Callable[[ds.SharedTable]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_schema_needs_the_first_and_the_last_version_only(listed: Any, form: dict[str, Any]) -> None:
+def test_schema_needs_only_the_first_and_the_last_version(listed: Any, form: dict[str, Any]) -> None:
     server, table = listed(**form)
     assert table(1_000_000).changes(0, columns=["number", "_change_type"]).schema == pa.schema(
         [("number", pa.int64()), ("_change_type", pa.string())]
@@ -224,7 +224,7 @@ def test_schema_needs_the_first_and_the_last_version_only(listed: Any, form: dic
 
 
 def break_listing(server: Any, monkeypatch: pytest.MonkeyPatch, how: str, files: int) -> None:
-    """Let each listing fail that contains the last file, except the full one and that of the last version."""
+    """Make each listing that contains the last file fail, except the full listing and the last version's."""
     chunks = server.chunks
 
     def broken_chunks(stop: int, first: int, *, is_feed: bool = False) -> Iterator[bytes]:
@@ -244,7 +244,7 @@ def break_listing(server: Any, monkeypatch: pytest.MonkeyPatch, how: str, files:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("how", ["error", "none", "cut"])
-def test_error_in_the_last_window_fails_each_kind_of_read(
+def test_error_in_the_last_window_fails_every_kind_of_read(
     listed: Any,
     set_few: Callable[[int], None],
     form: dict[str, Any],
@@ -300,7 +300,7 @@ def test_broken_window_resumes_with_each_file_once(listed: Any, set_few: Callabl
 
 
 @pytest.mark.parametrize("why", ["ending timestamp", "version is refused", "last version is refused", "one version"])
-def test_range_without_version_bounds_is_listed_at_once(
+def test_feed_that_cannot_be_split_is_listed_at_once(
     listed: Any, set_few: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     set_few(20)
@@ -334,7 +334,7 @@ def test_close_ends_a_window_that_waits_for_the_server(
     server, table = listed(files_a_version=5)
     released = hold(server, 50)
     if not has_head:
-        # The first response and that of the last version are not held; a window sends no line.
+        # Hold only the response to a window, before its first line. Those to the feed and the last version go through.
         server.stops.clear()
         server.before = lambda number: None if number != 50 or len(server.feeds) < 3 else wait(released)
     batches = table(100).changes(0).to_batches()
@@ -363,7 +363,7 @@ def test_cancelled_windows_send_no_more_requests(server: Any, rest: RestClient, 
 
 
 @pytest.mark.parametrize(("most", "count"), [(2, None), (3, 3), (4, 3), (None, 3)])
-def test_window_with_more_actions_than_the_maximum_is_none(
+def test_window_with_too_many_actions_is_none(
     server: Any, rest: RestClient, table: Any, wire: Any, most: int | None, count: int | None
 ) -> None:
     files = [wire.delta_file(str(number), "add", {"version": 1}) for number in range(3)]
@@ -411,7 +411,7 @@ def test_deleted_iterator_ends_the_windows(listed: Any, is_started: bool) -> Non
 # === URLs ===
 
 
-def test_url_is_renewed_by_listing_the_window_of_its_file(listed: Any, set_few: Callable[[int], None]) -> None:
+def test_url_is_renewed_by_listing_only_the_files_window(listed: Any, set_few: Callable[[int], None]) -> None:
     set_few(20)
     server, table = listed(files_a_version=5)
     changes = table(200).changes(0)
@@ -436,7 +436,7 @@ WIDER = pa.schema([("id", pa.int64()), ("p", pa.string()), ("added", pa.string()
 
 
 def table_with_all_events(root: pathlib.Path, seed: int) -> HandMadeTable:
-    """Return a table with change files, deletion vectors, rearranged files and a change of the schema."""
+    """Return a table with change files, deletion vectors, rearranged files and a schema change."""
     rng = random.Random(seed)
     properties = FEED | {"delta.enableDeletionVectors": "true"}
     table = HandMadeTable(root).create(START, partition_by=["p"], properties=properties, features=["deletionVectors"])
@@ -491,7 +491,7 @@ def by_version(items: list[Any]) -> list[Any]:
 
 
 def by_kind(items: list[Any]) -> list[Any]:
-    """The order of old reference servers: metadata and protocols, change files, added files, removed files."""
+    """Sort as old reference servers do: metadata and protocols, change files, added files, removed files."""
 
     def rank(item: Any) -> int:
         if not isinstance(item, Change):
@@ -535,7 +535,7 @@ def test_order_of_the_lines_of_a_feed_is_irrelevant(
             monkeypatch.setattr(windows, "FEW", count)
             for read, table_at_once in zip(reads, expected, strict=True):
                 windowed = read.to_arrow()
-                # The order of the files of a version is that of the listing.
+                # Within a version, the files are in the order of the listing.
                 assert sorted_rows(windowed).equals(sorted_rows(table_at_once))
                 assert windowed["_commit_version"].to_pylist() == table_at_once["_commit_version"].to_pylist()
 
@@ -562,7 +562,7 @@ def growing_table(tmp_path: pathlib.Path) -> Iterator[tuple[HandMadeTable, ds.Sh
 
 
 @pytest.mark.parametrize("arguments", [{}, {"columns": ["added"]}, {"filter": "added = 'text 1'"}], ids=str)
-def test_schema_error_of_windows_equals_that_of_one_listing(
+def test_windows_raise_the_same_schema_error_as_one_listing(
     growing_table: tuple[HandMadeTable, ds.SharedTable],
     set_few: Callable[[int], None],
     listed_at_once: Callable[[Callable[[], pa.Table]], pa.Table],
