@@ -1,7 +1,7 @@
-"""The values of a column in a file that does not have it: nulls, or its initial default.
+"""Creates the values of a column for a file that does not have it: nulls, or the column's initial default.
 
-An initial default is a value in the JSON form of Iceberg's table specification (Appendix D, "JSON single-value
-serialization"), which the column's metadata keeps.
+The column's metadata has the initial default in the JSON form of Iceberg's table specification (Appendix D, "JSON
+single-value serialization").
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from delta_sharing_client.errors import DataError
 
 
 def has_default(item: StructField) -> bool:
-    """Return whether rows of files without the column have a value in it."""
+    """Return whether the column has an initial default: its value in the rows of files without it."""
     return item.metadata.get(INITIAL_DEFAULT_KEY) is not None
 
 
 def absent(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
     """Return ``length`` values of the type ``arrow`` for a column that a file does not have.
 
-    Raises ``DataError`` if the default is not a value of the type, or a field that forbids nulls has none.
+    Raises ``DataError`` if the default is not a value of the type, or a NOT NULL field of a struct has no default.
     """
     if not has_default(item):
         return nulls(length, arrow)
@@ -41,7 +41,10 @@ def absent(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
     children = [absent(field, arrow.field(place).type, length) for place, field in enumerate(item.type.fields)]
     for field, child in zip(item.type.fields, children, strict=True):
         if child.null_count and not field.nullable:
-            raise DataError(f"Column {item.name!r} has a field {field.name!r} that is NOT NULL and has no default.")
+            raise DataError(
+                f"The file does not have the column {item.name!r}, whose field {field.name!r} is NOT NULL and has no "
+                "initial default. Ask the provider to correct the table."
+            )
     return pa.Array.from_buffers(arrow, length, [None], 0, children=children)
 
 
@@ -49,7 +52,7 @@ def nulls(length: int, arrow: pa.DataType) -> pa.Array:
     """Return ``length`` nulls of the type ``arrow``."""
     if not _requires_values(arrow):
         return pa.nulls(length, arrow)
-    # pa.nulls would put nulls into NOT NULL fields below, and Arrow's writers refuse such an array.
+    # pa.nulls would put nulls into the NOT NULL fields of structs, and Arrow's writers refuse such an array.
     return pa.array([None], arrow).take(pa.repeat(pa.scalar(0, pa.int8()), length))
 
 
@@ -62,8 +65,8 @@ def _scalar(item: StructField, arrow: pa.DataType, default: object) -> pa.Scalar
         return _parsed(item.type, arrow, default)
     except (ValueError, TypeError, ArithmeticError, DataError, pa.ArrowException):
         raise DataError(
-            f"Column {item.name!r} must have a value of its type {_named(item.type)} as its initial default, found "
-            f"{str(default)[:60]!r}."
+            f"The initial default of column {item.name!r} must be a value of its type {_named(item.type)}, found "
+            f"{str(default)[:60]!r}. Ask the provider to correct the table."
         ) from None
 
 
@@ -72,7 +75,7 @@ def _named(data_type: DataType) -> str:
 
 
 def _parsed(data_type: DataType, arrow: pa.DataType, default: Any) -> pa.Scalar:
-    """Return a value of Iceberg's JSON form; raise ``ValueError`` or ``ArrowException`` if it is not a value of
+    """Parse a value in Iceberg's JSON form. Raises one of the errors that ``_scalar`` catches if it is not a value of
     ``arrow``."""
     types = pa.types
     if types.is_boolean(arrow) or types.is_integer(arrow) or types.is_floating(arrow):

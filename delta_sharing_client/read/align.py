@@ -1,8 +1,8 @@
-"""Converts arrays of files to the types and names of the table, exactly or with an error.
+"""Converts arrays from files to the table's types and names, exactly or with an error.
 
-An ``Aligner`` finds the table's columns in a file, once per file schema; a ``FileColumn`` is applied to every batch,
-and returns arrays unchanged if nothing differs. Values that are invalid for their type (text that is not UTF-8) are
-refused. Nested arrays are rebuilt around their children without copying offsets or validity.
+An ``Aligner`` finds the table's columns in a file, once per file schema. A ``FileColumn`` converts the arrays of every
+batch, and returns them unchanged if nothing differs. Values that are invalid for their type (text that is not UTF-8)
+are refused. Nested arrays are rebuilt around their children without copying offsets or validity.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class FileColumn:
     def apply(self, array: pa.Array) -> pa.Array:
         """Return ``array``, the file's column, in the table's type; an array that was read as a dictionary remains one.
 
-        Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it; ``NotUtf8`` for
-        such text.
+        Raises ``DataError`` if a value does not fit the type, or is null although the table forbids it, ``NotUtf8`` if
+        text is not UTF-8.
         """
         try:
             if self.convert is not None:
@@ -92,19 +92,19 @@ class FileColumn:
                 f"Column {self.field.name!r} has a value that does not fit the table's type {self.type}: {error}."
             ) from None
         if not self.field.nullable and array.null_count:
-            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file holds nulls in it.")
+            raise DataError(f"Column {self.field.name!r} is NOT NULL in the table, but the file has nulls in it.")
         return array
 
     def _check_values(self, array: pa.Array, check: Check) -> None:
         if is_view(array.type):
-            return  # Polars has read it, and checked it
+            return  # Polars has read the text, and checked it
         if not isinstance(array, pa.DictionaryArray):
             check(array)
             return
         try:
             check(array.dictionary)
         except pa.ArrowInvalid:
-            # Only values that belong to a row matter.
+            # Only values that occur in a row matter.
             check(expanded(array))
 
     def missing(self, length: int, others: Sequence[str]) -> pa.Array:
@@ -117,7 +117,7 @@ class FileColumn:
             shown = ", ".join(map(repr, others[:_MOST_SHOWN])) + (", ..." if len(others) > _MOST_SHOWN else "")
             raise DataError(
                 f"Column {self.field.name!r} is NOT NULL in the table, but the file does not have it. To read the "
-                f"other columns, name them, as in columns=[{shown}], and leave it out of the filter, too."
+                f"other columns, name them, as in columns=[{shown}], and do not filter by {self.field.name!r}."
             )
         return array
 
@@ -169,12 +169,13 @@ class _FieldsByKey:
 
 
 class Aligner:
-    """Finds table columns in a file's schema, by the table's column mapping.
+    """Finds the table's columns in a file's schema, by the table's column mapping.
 
-    By field id (mode ``id``), by physical name (mode ``name``) or by name; a name in another case is accepted if there
-    is no exact match and only one such name (Delta Transaction Log Protocol, "Column Mapping"). ``names`` gives the
-    columns of a file without field ids theirs. Raises ``DataError`` if field ids are needed and the file has none, a
-    name is ambiguous, a type cannot be read as the table's type, or a column with one of ``required_ids`` is missing.
+    Columns are found by field id (mode ``id``), by physical name (mode ``name``) or by name; a name that differs only
+    in case is accepted if there is no exact match and only one such name (Delta Transaction Log Protocol, "Column
+    Mapping"). ``names`` has the field ids for a file without them. Raises ``DataError`` if field ids are needed and the
+    file has none, a name is ambiguous, a type cannot be read as the table's type, or a column with one of
+    ``required_ids`` is missing.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class Aligner:
         return any(self._top.nodes[top].has_lists for top in tops)
 
     def column(self, item: StructField) -> FileColumn:
-        """Return the location of ``item`` (pruned to the needed parts) in the file."""
+        """Return where the file has ``item``, which is pruned to the needed parts, and how to convert it."""
         arrow = output_type(item.type, self._variant_as)
         top = self._find(item, self._top, (item.name,))
         if top is None:
@@ -220,10 +221,11 @@ class Aligner:
         return FileColumn(item, arrow, top, tuple(leaves), convert, is_text_checked=is_text_checked)
 
     def leaf(self, path: tuple[StructField, ...]) -> tuple[int, pa.DataType] | None:
-        """Return the Parquet column of a field below structs and its Arrow type; ``None`` if the file does not have it.
+        """Return the number of a field's Parquet column and its Arrow type, ``None`` if the file does not have the
+        field.
 
-        The number is -1 if the field is not a single Parquet column (an array, a map, a struct), and if its statistics
-        use another calendar than the table.
+        ``path`` leads from a top-level column through structs to the field. The number is -1 if the field is not a
+        single Parquet column (an array, a map, a struct), or if its statistics use a different calendar than the table.
         """
         fields, start = self._top, 0
         for depth, item in enumerate(path):
@@ -247,7 +249,7 @@ class Aligner:
             name = self._mode.stored_name(item)
             hits = fields.by_name.get(name) or fields.by_folded_name.get(name.lower(), [])
         if len(hits) > 1:
-            raise DataError(f"Column {dotted(path)!r} occurs {len(hits)} times in the file.")
+            raise DataError(f"Column {dotted(path)!r} must occur once in the file, but occurs {len(hits)} times.")
         if not hits and self._required_ids:
             self._refuse_required(item, path)
         return hits[0] if hits else None
@@ -255,16 +257,16 @@ class Aligner:
     def _refuse_required(self, item: StructField, path: ColumnPath) -> None:
         if item.field_id in self._required_ids:
             raise DataError(
-                f"The file has no column {dotted(path)!r}, whose value is that of its partition. Partition values of "
-                "fields of structs, empty texts, and times outside of the years 0 to 9999 are read from files only. "
-                "Ask the provider to rewrite the file."
+                f"The file must have the partition column {dotted(path)!r}, but does not. Struct fields, empty "
+                "strings, and times outside of the years 0 to 9999 are read from the files, not from their partition "
+                "values. Ask the provider to rewrite the file."
             )
         if isinstance(item.type, StructType):
             for inner in item.type.fields:
                 self._refuse_required(inner, (*path, inner.name))
 
     def _below(self, struct: Node) -> _FieldsByKey:
-        """Return the fields of a struct, cached; this object keeps all nodes alive."""
+        """Return the fields of a struct. They are cached by its ``id``, as this object keeps all nodes alive."""
         if id(struct) not in self._structs:
             self._structs[id(struct)] = _FieldsByKey(struct.type, struct.below)
         return self._structs[id(struct)]
@@ -275,7 +277,7 @@ class Aligner:
         self, target: DataType, node: Node, start: int, path: ColumnPath, arrow: pa.DataType
     ) -> tuple[MaybeConvert, list[int]]:
         """Return the conversion of ``node``'s values to ``target`` (as the Arrow type ``arrow``), and the Parquet
-        columns for it; the node's Parquet columns begin at ``start``."""
+        columns that it needs. The node's Parquet columns begin at ``start``."""
         stored = node.type
         if isinstance(stored, pa.BaseExtensionType):
             inner, leaves = self._align(target, node.below[0], start, path, arrow)
@@ -343,7 +345,9 @@ class Aligner:
             if not pa.types.is_list(array.type):
                 array = array.cast(pa.list_(array.type.value_field))
             if not target.contains_null and array.flatten().null_count:
-                raise DataError(f"Column {dotted(path)!r} has no null elements in the table, but the file holds some.")
+                raise DataError(
+                    f"The elements of column {dotted(path)!r} must not be null, but the file has null elements."
+                )
             values = array.values if inner is None else inner(array.values)
             return pa.Array.from_buffers(
                 arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
@@ -361,11 +365,15 @@ class Aligner:
         def convert(array: pa.Array) -> pa.Array:
             key_values, item_values = array.keys, array.items
             if not target.value_contains_null and _items(array).null_count:
-                raise DataError(f"Column {dotted(path)!r} has no null values in the table, but the file holds some.")
+                raise DataError(
+                    f"The map values of column {dotted(path)!r} must not be null, but the file has null values."
+                )
             if keys is not None:
                 key_values = keys(key_values)
             if key_values.null_count:
-                raise DataError(f"Column {dotted(path)!r} has a map with a null key, which no map may have.")
+                raise DataError(
+                    f"The map keys of column {dotted(path)!r} must not be null, but the file has a null key."
+                )
             # This computes the null count; pyarrow 14 crashes without it.
             entries = pa.StructArray.from_arrays(
                 [key_values, item_values if items is None else items(item_values)],
@@ -398,7 +406,7 @@ def dotted(path: ColumnPath) -> str:
 def mismatch(target: DataType, stored: pa.DataType, path: ColumnPath) -> DataError:
     return DataError(
         f"Column {dotted(path)!r} must have the table's type {to_arrow_type(target)}, but the file has {stored}, which "
-        "cannot be read as that exactly."
+        "cannot be converted to it exactly."
     )
 
 
@@ -406,7 +414,8 @@ def mismatch(target: DataType, stored: pa.DataType, path: ColumnPath) -> DataErr
 
 
 def primitive(target: Union[PrimitiveType, DecimalType], stored: pa.DataType, path: ColumnPath) -> MaybeConvert:
-    """Return the exact conversion, ``None`` if none is needed (Delta Transaction Log Protocol, "Type Widening")."""
+    """Return the exact conversion from ``stored`` to ``target``, ``None`` if none is needed (Delta Transaction Log
+    Protocol, "Type Widening"). Raises ``DataError`` if there is none."""
     arrow = to_arrow_type(target)
     if stored == arrow:
         return None
@@ -469,7 +478,7 @@ def _struct_converter(
                 child = child if inner is None else inner(child)
             if not field.nullable and count_true(pc.and_not(child.is_null(), mask)):
                 raise DataError(
-                    f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file holds nulls in it."
+                    f"Column {dotted((*path, field.name))!r} is NOT NULL in the table, but the file has nulls in it."
                 )
             children.append(child)
         if children:
@@ -490,7 +499,7 @@ def _is_list(stored: pa.DataType) -> bool:
 def checker(data_type: pa.DataType, *, is_text_checked: bool = True) -> Check | None:
     """Return a function that raises ``pyarrow.ArrowInvalid`` for an array of ``data_type`` with an invalid value.
 
-    ``None`` if the type has no invalid values.
+    Returns ``None`` if every value of the type is valid.
     """
     of = functools.partial(checker, is_text_checked=is_text_checked)
     types = pa.types

@@ -1,7 +1,7 @@
 """Skips row groups by the statistics in the file's footer (Apache Parquet, "Statistics").
 
-Only bounds with a well-defined order are used: signed integers, dates, timestamps, booleans, UTF-8 text, binary and
-signed decimals. Floating-point bounds never cover NaN, so they bound only the other values.
+Only bounds of types with a well-defined order are used: signed integers, dates, timestamps, booleans, UTF-8 text,
+binary and signed decimals. Floating-point bounds never cover NaN, so they bound only the other values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from delta_sharing_client.read.align import Aligner
 
 
 class RowGroupBounds:
-    """The bounds of columns in row groups; ``constants`` has those of columns that are constant in the file."""
+    """The bounds of columns in a file's row groups; ``constants`` has the bounds of columns that are constant in it."""
 
     def __init__(
         self,
@@ -43,7 +43,8 @@ class RowGroupBounds:
         for path in paths:
             if path not in constants and (fields := names.find(path)) is not None:
                 leaf = aligner.leaf(fields)
-                # In a file without the column, every row has its default, or that of an enclosing struct.
+                # In a file without the column, every row has the default of the column or of an enclosing struct. Such
+                # a column has no bounds here, because the code below would count it as null.
                 if leaf is not None or not any(map(has_default, fields)):
                     self._leaves[path] = (fields[-1], leaf)
 
@@ -58,11 +59,11 @@ class RowGroupBounds:
 
     @property
     def leaves(self) -> dict[ColumnPath, tuple[StructField, int, pa.DataType]]:
-        """The predicate's columns that are a single Parquet column of the file: its number and Arrow type."""
+        """The predicate's columns that are single Parquet columns of the file: field, column number and Arrow type."""
         return {path: (field, *leaf) for path, (field, leaf) in self._leaves.items() if leaf and leaf[0] >= 0}
 
     def bounds_in(self, group: int, path: ColumnPath) -> ColumnBounds | None:
-        """Return the bounds of a column in one row group."""
+        """Return the bounds of a column in one row group, ``None`` if unknown."""
         constant = self._constants.get(path)
         rows = self._rows[group]
         if constant is not None:
@@ -88,7 +89,7 @@ class _GroupStatistics(NamedTuple):
 
 
 def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, stored: pa.DataType) -> Footer:
-    """Return lower bound, upper bound, and upper bound without NaN, as in ``ColumnBounds``.
+    """Return the lower bound, the upper bound, and the upper bound that ignores NaN, as in ``ColumnBounds``.
 
     ``stored`` is the Arrow type of the Parquet column of ``field``. Unreliable bounds are ``None``.
     """

@@ -1,4 +1,4 @@
-"""The memory budget of a read: bytes that are downloaded, being decoded, or decoded and not yet consumed."""
+"""The memory budget of a read, for bytes that are downloaded, being decoded, or decoded and not yet consumed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from delta_sharing_client.fetch.waiting import Order, Turns
 
-# Percent of the capacity.
+# The percentage of the capacity that downloads may use.
 _DOWNLOADS = 60
 
 
@@ -23,7 +23,7 @@ class Grant:
         self.order = order
 
     async def grow(self, nbytes: int) -> None:
-        """Wait until ``nbytes`` more are granted, for decoding what is downloaded."""
+        """Wait until ``nbytes`` more are granted, for decoding the downloaded bytes."""
         budget = self._budget
         try:
             await budget._growing.wait(self.order, _Share(self, nbytes), budget._give, _release)
@@ -44,7 +44,7 @@ class Grant:
         budget = self._budget
         if self in budget._granted:
             budget._granted.discard(self)
-            # Also for zero bytes, because others may be waiting for this grant.
+            # Also if the grant has no bytes, because other requests may wait for its release.
             self.resize(0)
 
 
@@ -56,11 +56,11 @@ class _Share(NamedTuple):
 
 
 class MemoryBudget:
-    """Grants ``capacity`` bytes, lowest order first. For one event loop.
+    """Grants up to ``capacity`` bytes, lowest order first. Must be used on one event loop.
 
-    Downloads get a share of the capacity. For decoding, grants grow, before new ones are made. So many requests can be
-    in flight while several files are decoded. A request whose order is lower than all active grants is always granted;
-    otherwise a file larger than the capacity could never be read.
+    Downloads may use only a part of the capacity. Grants that grow for decoding come before new grants for downloads.
+    So many requests can be in flight while several files are decoded. A request is always granted if no active grant
+    has a lower order; otherwise a file larger than the capacity could never be read.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -72,12 +72,12 @@ class MemoryBudget:
         self._beginning = Turns[_Share]()
 
     def widen(self, capacity: int) -> None:
-        """Grant up to ``capacity`` bytes from now on; the capacity never shrinks."""
+        """Grant up to ``capacity`` bytes from now on, which is never less than before."""
         self._capacity = capacity
         self._serve()
 
     async def acquire(self, order: Order, nbytes: int) -> Grant:
-        """Wait until it is ``order``'s turn, and return a grant of ``nbytes`` for a download."""
+        """Wait until a request of this ``order`` may have ``nbytes`` for a download, and return the grant."""
         grant = Grant(self, order)
         await self._beginning.wait(order, _Share(grant, nbytes), self._give, _release)
         return grant

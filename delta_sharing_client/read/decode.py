@@ -1,7 +1,7 @@
 """Decodes one file's bytes to batches of the scan's schema, column by column.
 
-Positions are those of the physical file, counted through all its row groups. Deletion vectors and row ids refer to
-them, so they are known for each batch before it is filtered.
+The position of a row is counted through all row groups of the physical file. Deletion vectors and row ids refer to
+positions, so they are known for each batch before it is filtered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Selection:
-    """The visible rows of a file: not in ``without`` and, if given, in ``only``."""
+    """The visible rows of a file: those that are not in ``without`` and, if ``only`` is given, are in it."""
 
     def __init__(self, without: DeletionVector | None, only: DeletionVector | None) -> None:
         self._last = max((vector.last_position for vector in (without, only) if vector is not None), default=-math.inf)
@@ -62,11 +62,11 @@ class Selection:
         return None if self._without is None else self._without.keep_mask(start, length)
 
     def check(self, rows: int) -> None:
-        """Raise ``DataError`` if a vector names a row beyond the ``rows`` rows of the file."""
+        """Raise ``DataError`` if a vector contains a row beyond the ``rows`` rows of the file."""
         if self._last >= rows:
             raise DataError(
-                f"The deletion vector names the row {self._last}, but the file has {rows} rows, counted from 0; the "
-                "vector is of another file."
+                f"The deletion vector contains row {self._last}, counted from 0, but the file has only {rows} rows; "
+                "the vector must belong to a different file."
             )
 
     def count(self, rows: int) -> int:
@@ -78,7 +78,11 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParquetBytes:
-    """The downloaded bytes of a Parquet file; ``replaced`` as in ``SparseFile``. ``opened`` can be used once."""
+    """The downloaded bytes of a Parquet file.
+
+    ``replaced`` has the meaning it has in ``SparseFile``. ``opened`` has readers that are already open, each for one
+    use.
+    """
 
     size: int
     blocks: list[ByteBlock]
@@ -87,9 +91,8 @@ class ParquetBytes:
     opened: list[pq.ParquetReader] = dataclasses.field(default_factory=list)
 
     def open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetReader:
-        """Return a reader with exact types; the columns of ``read_dictionary`` are returned as dictionaries and
-        indices.
-        """
+        """Return a reader with exact types. It returns the columns of ``read_dictionary`` as dictionaries and
+        indices."""
         if self.opened and not read_dictionary:
             return self.opened.pop()
         if not self.replaced and [(block.start, block.stop) for block in self.blocks] == [(0, self.size)]:
@@ -123,7 +126,8 @@ class _Part(NamedTuple):
 
 
 class FileDecoder:
-    """Creates the batches of one task. Its errors name neither table nor file; the caller does (``about_file``)."""
+    """Creates the batches of one task. Its errors name neither table nor file; the caller adds them
+    (``about_file``)."""
 
     def __init__(
         self,
@@ -143,15 +147,15 @@ class FileDecoder:
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = self._predicate_of_group = shape.predicate
-        # The predicate has the same result for every row of the file; it is not evaluated before the first row.
+        # If all of its columns are constant, the predicate has the same result for every row of the file. It is
+        # evaluated once, when there is a row.
         self._is_evaluated = not all(column.name in self._constants for column in shape.context.filters)
         most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
         self._rows_per_batch = min(shape.context.options.batch_rows, max(most, 1))
 
     def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the visible, matching rows of ``groups``, in order; the file is opened only if columns are read from
-        it.
-        """
+        """Yield the visible, matching rows of ``groups``, in order. The file is opened only if columns are read from
+        it."""
         for part in self._parts(data, groups, threads):
             if part.visible is not None:
                 self._report.add(rows_deleted=len(part.visible) - part.rows)
@@ -162,7 +166,7 @@ class FileDecoder:
     def matching(
         self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
-        """Return which visible rows of ``groups`` match, for ``page_choice.stretches``.
+        """Return by row group which rows are visible and match, in the form that ``page_choice.stretches`` takes.
 
         ``data`` has the filter's columns.
         """
@@ -190,7 +194,7 @@ class FileDecoder:
             if batches is None:
                 batch_rows = _decoding(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
                 batches = self._raw(file, group, batch_rows, threads)
-            # Nothing is decoded after the last wanted row: those rows may not be downloaded.
+            # Nothing is decoded after the last wanted row, because later rows may not have been downloaded.
             while position < stop and (batch_and_rows := _decoding(next, batches, None)) is not None:
                 raw, rows = batch_and_rows
                 for first, end in self.layout.stretches(group, position, position + rows):
@@ -198,7 +202,9 @@ class FileDecoder:
                     yield _decoding(self._visible, group, part, first, end - first)
                 position += rows
             if position < stop or position > self.layout.row_starts[group + 1]:
-                raise DataError(f"Row group {group} should hold {stop} rows up to its end, but {position} were found.")
+                raise DataError(
+                    f"Row group {group} must end at row {stop} of the file, but its decoded rows end at row {position}."
+                )
 
     def _visible(self, group: int, raw: pa.RecordBatch | None, first: int, rows: int) -> _Part:
         mask = self._selection.mask(first, rows)
@@ -210,7 +216,7 @@ class FileDecoder:
         return part
 
     def _without(self, deleted: DeletedValues, part: _Part) -> _Part:
-        """Return the part without the rows that equality deletes remove."""
+        """Return the part without the rows that ``deleted`` contains."""
         if not part.rows:
             return part
         alignment = self.layout.alignment
@@ -245,13 +251,13 @@ class FileDecoder:
             self._is_evaluated = True
 
     def _within(self, group: int) -> Expression | None:
-        """Return the predicate for the rows of a row group."""
+        """Return the predicate in a form that is faster to evaluate for the rows of one row group."""
         if self._predicate is None or self.layout.bounds is None:
             return self._predicate
         return within(self._predicate, self.layout.bounds.of_group(group))
 
     def _whole(self, data: ParquetBytes, group: int, most: int) -> Iterator[tuple[pa.RecordBatch | None, int]] | None:
-        """Return the columns of a row group as Polars' reader decodes them, ``None`` if Arrow must."""
+        """Return the columns of a row group as decoded by Polars' reader, ``None`` if Arrow must decode them."""
         if not self.shape.context.for_polars or data.replaced or not polars_reader.is_usable():
             return None
         names = polars_reader.names_of(self.layout, group)
@@ -301,11 +307,11 @@ class FileDecoder:
 
 
 def _decoding(step: Callable[..., T], *values: Any) -> T:
-    """Do one step of decoding; exceptions become our errors."""
+    """Run one step of decoding. Raises ``DataError`` in place of Arrow's errors."""
     try:
         return step(*values)
     except ARROW_ERRORS as error:
-        raise DataError(f"The Parquet data does not decode: {scrub(str(error))}.") from None
+        raise DataError(f"The Parquet data cannot be decoded: {scrub(str(error))}.") from None
 
 
 class _Columns:
@@ -316,7 +322,7 @@ class _Columns:
         self._part = part
         self._raw = part.raw
         self._rows = part.rows
-        # Without the rows of the file, which are not kept for it.
+        # Without ``raw``, so that the function does not keep the file's rows in memory.
         self._find_positions = find_positions or part._replace(raw=None).positions
         self._positions: pa.Array | None = None
 
@@ -326,7 +332,7 @@ class _Columns:
         return _Columns(self._decoder, self._part._replace(raw=raw, rows=kept), positions)
 
     def filter_batch(self) -> pa.RecordBatch:
-        """Return the predicate's columns; text may be in dictionaries."""
+        """Return the predicate's columns; text may be dictionary-encoded."""
         columns, files = self._decoder.shape.context.filters, self._decoder.layout.alignment.filter
         if not columns:
             return rows_without_columns(self._rows)
@@ -346,7 +352,8 @@ class _Columns:
             if file is not None and not file.is_as_stored:
                 self._applied(file, self._raw.column(place))
         metadata = context.output_schema.metadata
-        # Each Arrow call lets other threads take the interpreter lock.
+        # The schema is replaced only if it differs, because each Arrow call lets other threads take the interpreter
+        # lock.
         return self._raw if self._raw.schema.metadata == metadata else self._raw.replace_schema_metadata(metadata)
 
     def _schema_of(self, arrays: list[pa.Array]) -> pa.Schema:
@@ -383,11 +390,11 @@ class _Columns:
         return self._decoder.constant(column, self._rows)
 
     def _lineage(self, file: FileColumn | None, first: int | None, derive: Callable[[pa.Scalar], pa.Array]) -> pa.Array:
-        """Return the values stored in ``file``; where it has none, values derived from ``first``, the number of
-        the whole file."""
+        """Return the values stored in ``file``; where it has none, values derived from ``first``, which is the file's
+        base row id or commit version."""
         if first is None:
-            # Planning refuses such a file of a Delta table. In an Iceberg table its rows have neither value, even if
-            # one is written (Iceberg, Appendix E, "Row lineage changes").
+            # Planning refuses such a file of a Delta table. In an Iceberg table, both lineage columns of its rows are
+            # null, even if the file has values for them (Iceberg, Appendix E, "Row lineage changes").
             return pa.nulls(self._rows, pa.int64())
         written = None if file is None else self._from_file(file)
         if written is not None and not written.null_count:
@@ -422,30 +429,31 @@ def _some(positions: Callable[[], pa.Array], mask: pa.BooleanArray) -> pa.Array:
 
 # === The number of rows of a batch ===
 
-# The share of the memory limit for one batch: decoding needs as much again, and other files are decoded at the same
-# time.
+# One batch may take the memory limit divided by this: decoding needs as much again, and other files are decoded at the
+# same time.
 _BATCH_SHARE = 4
 # The minimum bytes per value in Arrow, by physical type.
 _TEXT = "BYTE_ARRAY"
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, _TEXT: 4}
-# Smaller batches cost more than checking the length of every text first.
+# Batches of fewer rows cost more than measuring the length of every text first.
 _FEW_ROWS = 4096
-# The minimum for one file, however small the limit is.
+# The minimum of memory for one file, however small the limit is.
 _LEAST_IN_FLIGHT = 8 * 1024 * 1024
 _MOST_MEASURED_ROWS = 1 << 24
 
 
 def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: int, most: int) -> int:
-    """Return the number of rows per batch for a row group: ``batch_rows``, or fewer if they are large.
+    """Return the number of rows per batch for a row group: ``batch_rows``, or fewer if the rows are large.
 
-    A few bytes of run lengths can repeat a dictionary's value, or a list's element, any number of times. So a batch is
-    limited before decoding to a share of ``most``, the bytes in flight. Raises ``DataError`` if one page unpacks to
-    more than ``most``.
+    A few bytes of run lengths can repeat a dictionary's value, or a list's element, any number of times. So the size of
+    a batch is limited before decoding, to a fraction of ``most``, the limit of the bytes in flight. Raises
+    ``DataError`` if one page unpacks to more than ``most``.
     """
     rows = layout.rows(group)
     fewest = max(1, min(rows, batch_rows))
     whole = max(layout.footer.metadata.row_group(group).total_byte_size, 1)
-    # Even if every row repeated all bytes of the row group, the batch would be small enough, and a check takes longer.
+    # The batch would be small enough even if every row repeated all bytes of the row group, so pages need not be
+    # checked.
     if fewest * whole <= 3 * most and not layout.alignment.has_lists:
         return fewest
     bound = most // _BATCH_SHARE
@@ -465,8 +473,8 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
             suspects[leaf] = pages
             texts += chunk.values * _longest_text(data, chunk, pages)
     widths = sum(_WIDTHS.get(column.physical_type, column.length) for column in columns.values())
-    # Without lists every column has one value per row, so the other chunks need not be decoded. Some writers state a
-    # compressed total, which can be less than the total of the texts.
+    # Without lists every column has one value per row, so the pages of the other chunks need not be checked. Some
+    # writers state a compressed total, which can be less than the total of the texts.
     total = max(whole, stored) + rows * widths + texts
     if fewest * total <= bound * rows and whole <= most and not layout.alignment.has_lists:
         return fewest
@@ -480,7 +488,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     has_lists = any(columns[leaf].max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(fewest, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
-    # With one long text among many rows, the batches that contain it are small enough too.
+    # So far every text counted as the longest one. With the actual lengths, larger batches may be small enough.
     each = np.full(rows, fixed / rows)
     for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
@@ -501,11 +509,11 @@ def _checked_pages(data: ParquetBytes, chunk: ColumnChunk, column: pq.ColumnSche
 
 
 # Encodings (Apache Parquet, parquet.thrift) that store every text separately: PLAIN, RLE (of levels), BIT_PACKED,
-# DELTA_LENGTH_BYTE_ARRAY. In others, one text may be used in many rows.
+# DELTA_LENGTH_BYTE_ARRAY. With other encodings, many rows may use one stored text.
 _ONCE = frozenset((0, 3, 4, 6))
 # Encodings that Arrow cannot read as dictionary indices: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
-# The one of these whose texts share prefixes, so that they are longer than their stored bytes.
+# With this encoding, texts share prefixes, so that they can be longer than their stored bytes.
 _DELTA_BYTE_ARRAY = 7
 
 
@@ -519,7 +527,8 @@ def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> 
 
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
     """Return the length of each row's text; at most ``few`` texts are decoded at a time."""
-    # Inside a struct, Arrow does not read indices that follow plain values, even if these only replace skipped pages.
+    # Inside a struct, Arrow cannot read dictionary indices after plain values, even if these only replace skipped
+    # pages.
     if pages.encodings & _DELTAS or not pages.indices_first:
         reader = data.open().iter_batches(
             min(few, _FEW_ROWS), row_groups=[group], column_indices=[leaf], use_threads=False
@@ -547,10 +556,10 @@ def _leaf_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch | None:
-    """Return a range of a batch; if it is small, it is copied so that it does not keep the whole batch.
+    """Return a range of a batch. A small range is copied, so that it does not keep the whole batch in memory.
 
-    Nested columns are always copied: the children of a slice still have the elements of the other rows, and a
-    conversion would fail for a value in a row that does not exist.
+    Nested columns are always copied: the children of a slice still have the elements of the other rows, and their
+    conversion would fail for an invalid value outside of the range.
     """
     if raw is None or raw.num_rows == rows:
         return raw
@@ -565,16 +574,16 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 
 
 def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks with only constant columns, the given number for each, without reading their files.
+    """Yield the rows of tasks with only constant columns, without reading their files.
 
-    Rows of several tasks share a batch. The predicate is evaluated for one row of a task, because all of them are the
-    same, and not at all without rows. Errors name the file.
+    ``counted`` has the tasks and their numbers of rows. Rows of several tasks share a batch. The predicate is evaluated
+    once per task, because all of its rows are the same, and not at all for a task without rows. Errors name the file.
     """
     counted = list(counted)
     try:
         matching: Iterable[_Repeated] = _matching(shape, counted)
     except DeltaSharingError:
-        # Rows of the files before the failing one come first.
+        # Evaluated one by one, so that the rows of the files before the failing one are returned first.
         matching = itertools.chain.from_iterable(_matching(shape, [each]) for each in counted)
     held: list[_Repeated] = []
     rows_held = bytes_held = 0
@@ -599,7 +608,8 @@ _Repeated = tuple[dict[str, object], int]
 
 
 def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Repeated]:
-    """Return the constants of the tasks that have rows and match; an error names the file if there is only one."""
+    """Return the tasks that have rows and match, as constants and numbers of rows. If there is only one task, an error
+    names its file."""
     try:
         constants_and_rows = [(shape.constants(task), rows) for task, rows in counted]
         constants_and_rows = [each for each in constants_and_rows if each[1]]
@@ -615,7 +625,8 @@ def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Re
 
 
 def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
-    """Return for each whether the predicate is true; evaluating all at once is much faster than one by one."""
+    """Return for each set of constants whether the predicate is true. One evaluation for all is much faster than one
+    for each."""
     if shape.predicate is None or not each:
         return [True] * len(each)
     once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])
@@ -626,7 +637,7 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) 
     counts = [rows for _, rows in held]
     if not columns:
         return rows_without_columns(sum(counts))
-    # One column at a time: one Arrow call per file would wait each time until the listing's thread pauses.
+    # One Arrow call per column, not per file: each call may wait until the thread that lists files pauses.
     each = [pa.array([values[column.name] for values, _ in held], column.arrow.type) for column in columns]
     places = pa.array(np.repeat(np.arange(len(held)), counts))
     return pa.RecordBatch.from_arrays(
@@ -635,11 +646,11 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) 
 
 
 def _text_bytes(constants: dict[str, object]) -> int:
-    """Return a bound for the bytes of text in a row: texts may be long, and every row repeats them."""
+    """Return an upper bound for the bytes of text in a row; texts may be long, and every row repeats them."""
     return sum(_MOST_UTF8 * len(value) for value in constants.values() if isinstance(value, (str, bytes)))
 
 
-# Maximum bytes per character.
+# The maximum number of bytes per character.
 _MOST_UTF8 = 4
 
 

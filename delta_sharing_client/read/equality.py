@@ -1,7 +1,8 @@
-"""Rows that are deleted by their values (Iceberg, "Equality Delete Files").
+"""Finds the rows that equality deletes delete by their values (Iceberg, "Equality Delete Files").
 
 A row is deleted if its values in the delete columns equal those of a row in a delete file. Null equals null, NaN equals
-NaN, and zeros of different sign differ. Values become numbers column by column, so a file's rows are compared at once.
+NaN, and zeros of different sign differ. Each column's values are replaced by numbers, so that all rows of a file are
+compared at once.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from delta_sharing_client.read.layout import delete_column
 
 
 class DeletedValues:
-    """The rows of delete files with the same columns; finds the rows of a data file that equal one of them."""
+    """The rows of delete files that have the same columns. Finds the rows of a data file that equal none of them."""
 
     def __init__(self, ids: tuple[int, ...], columns: Sequence[pa.Array]) -> None:
         self.ids = ids
-        # The values of each column, and the pairs of each later column with the columns before it.
+        # The distinct values of each column; and for each later column, the distinct pairs of one number for the
+        # values of all columns before it, and one for its own value.
         self._values: list[pa.Array] = []
         self._pairs: list[pa.Array] = []
         codes: pa.Array | None = None
@@ -44,7 +46,7 @@ class DeletedValues:
             codes = own
 
     def kept(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
-        """Return which rows stay; ``values`` are those of the delete columns."""
+        """Return which rows of a data file stay; ``columns`` are their values in the delete columns."""
         first, *others = (
             _codes(comparable(column), values) for column, values in zip(columns, self._values, strict=True)
         )
@@ -55,27 +57,27 @@ class DeletedValues:
 
 
 def _codes(column: pa.Array, values: pa.Array) -> pa.Array:
-    """Return the place of each row in ``values``, null if it is not there."""
+    """Return the position of each row's value in ``values``, null if it is not there."""
     return pc.index_in(column, value_set=values, skip_nulls=False)
 
 
 def _pair(before: pa.Array, own: pa.Array, count: int) -> pa.Array:
-    """Return a number for each pair of places; the second of each pair is below ``count``."""
+    """Return one number for each pair of positions; the second position of each pair is below ``count``."""
     return pc.add(pc.multiply(before.cast(pa.int64()), pa.scalar(count, pa.int64())), own.cast(pa.int64()))
 
 
 def comparable(array: pa.Array) -> pa.Array:
-    """Return an array in a form in which Arrow treats exactly the equal values as equal."""
+    """Convert an array so that Arrow treats two values as equal exactly if equality deletes do."""
     if not pa.types.is_floating(array.type):
         return array
-    # By their bits: whether Arrow treats zeros of different sign as equal depends on hashing.
+    # Floats are compared by their bits, because Arrow's hashing decides whether zeros of different sign are equal.
     bits = pa.int32() if array.type == pa.float32() else pa.int64()
     one = pa.scalar(np.nan, array.type)
     return pc.if_else(pc.is_nan(array), one, array).view(bits)
 
 
 class EqualityDeletes:
-    """Downloads and decodes the delete files of a read, each once. For one event loop."""
+    """Downloads and decodes the delete files of a read, each once. Must be used on one event loop."""
 
     def __init__(self, context: ScanContext, reader: Reader) -> None:
         self._context = context
@@ -84,7 +86,9 @@ class EqualityDeletes:
         self._values: dict[tuple[object, ...], asyncio.Future[DeletedValues]] = {}
 
     async def of(self, task: FileTask, number: int) -> list[DeletedValues]:
-        """Return the deleted values for ``task``, by set of columns; ``number`` is the task's place in the read.
+        """Return the values that delete rows of ``task``, one item for each set of delete columns.
+
+        ``number`` is the task's position in the read.
 
         Raises ``DataError`` for a damaged delete file, and the errors of the storage.
         """
@@ -124,13 +128,13 @@ class EqualityDeletes:
         try:
             return self._columns(data, ref)
         except ARROW_ERRORS:
-            raise DataError("The equality delete file does not decode.") from None
+            raise DataError("The equality delete file is damaged: its Parquet data cannot be decoded.") from None
 
     def _columns(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:
         footer, _ = open_file(data)
         if footer.metadata.num_rows != ref.records:
             raise DataError(
-                f"The manifest says that the equality delete file has {ref.records} rows, its footer says "
+                f"The manifest states {ref.records} rows for the equality delete file, but the file's footer states "
                 f"{footer.metadata.num_rows}."
             )
         names = self._context.name_mapping

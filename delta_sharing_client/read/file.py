@@ -17,18 +17,18 @@ from delta_sharing_client.read.row_groups import read_row_groups
 from delta_sharing_client.read.rows import FileRows, nothing
 from delta_sharing_client.read.whole_file import is_wanted_whole, read_whole
 
-# Up to this many constant rows, or bytes of them, are sent at once.
+# Constant rows are sent at once if they have at most this many rows and bytes.
 _FEW_ROWS = 262_144
 _FEW_BYTES = 4 * 1024 * 1024
-# The constant rows of more files than this are not made on the loop.
+# The constant rows of more files than this are created on a decoding thread, not on the event loop.
 _FEW_FILES = 20
 
 
 async def read_file(shared: Shared, number: int, rows: FileRows, *, again: bool = False) -> None:
-    """Send the rows of the tasks of ``rows``: of one file, or of several for which ``is_constant`` is true.
+    """Send the rows of ``rows.tasks``: one file, or several files for which ``is_constant`` is true.
 
-    ``number`` is their place in the read. ``again``: with a new URL and without cache. Raises ``DeltaSharingError``
-    with table and file; ``Stale`` if the file must be read again.
+    ``number`` is their position in the read. With ``again``, the file is read with a new URL and without the cache.
+    Raises ``DeltaSharingError``, which names the table and the file, or ``Stale`` if the file must be read again.
     """
     task, table = rows.tasks[0], shared.shape.context.table
     with about_file(table, task.file_id):
@@ -44,19 +44,21 @@ async def read_file(shared: Shared, number: int, rows: FileRows, *, again: bool 
             stale = Stale(error.message, table=error.table, file_id=error.file_id)
         else:
             return
-        # Not with the damaged bytes' error as its context, which would keep its frames alive.
+        # Raised outside of the handler, because the error of the damaged bytes would become its context, and keep its
+        # frames alive.
         raise stale
 
 
 def is_constant(shape: Shape, task: FileTask) -> bool:
-    """Whether the rows of ``task`` are known without a request: their number, and a constant value for each column."""
+    """Return whether the rows of ``task`` are known without a request: their number is stated, and each column is
+    constant."""
     if task.has_vector or task.row_groups is not None or task.num_records is None:
         return False
     return not shape.needs_file(task)
 
 
 def _stated_rows(task: FileTask) -> int:
-    # Not 0 if the number is unknown, because rows would be missing.
+    # Returning 0 for an unknown number would lose rows.
     assert task.num_records is not None
     return task.num_records
 
@@ -84,12 +86,12 @@ async def _read(read: FileRead, rows: FileRows) -> None:
 async def _send_constants(read: FileRead, counted: Sequence[tuple[FileTask, int]], rows: FileRows) -> None:
     """Send the given number of rows for each file, with a constant value in each column."""
     batches = constant_batches(read.shared.shape, counted)
-    # The rows of many files take so long that cancelling would have to wait.
+    # Creating the rows of many files on the event loop would delay a cancellation.
     first = functools.partial(begin, batches, _FEW_BYTES, _FEW_ROWS)
     decoded = await read.in_thread(first) if len(counted) > _FEW_FILES else first()
     if decoded.rest is None:
         rows.send(decoded.batches, nothing)
         return
-    # A log may state any number of rows; they are created as they are taken.
+    # A log may state any number of rows, so the rest is created as the consumer takes the rows.
     grant = await read.shared.budget.acquire((read.number, 0), decoded.nbytes)
     await read.hand_out(Unit(decoded, grant, 0))

@@ -1,4 +1,4 @@
-"""The bytes of one file: from the cache, from the network, or already here."""
+"""Gets the bytes of one file from memory, from the cache or from the network."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SMALL = 2 * 1024 * 1024
 class FileBytes:
     """Downloads parts of one file.
 
-    ``held`` are the bytes at the file's end that came with its footer. ``from_cache``: some bytes came from the cache.
-    ``part`` is the size of one request.
+    ``held`` is the end of the file, as downloaded with the footer. ``from_cache`` is true if any bytes came from the
+    cache. ``part`` is the approximate size of one request.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FileBytes:
         return self.file.size
 
     async def footer(self) -> pa.Buffer:
-        """Return the file's last bytes, at least its whole footer, and hold them."""
+        """Return the end of the file, which includes the whole footer, and keep it in ``held``."""
         file = self.file
         if file.size < 0:
             with self._report.stage("fetch"):
@@ -68,8 +68,8 @@ class FileBytes:
         return await gather([self._block(item) for item in ranges])
 
     async def fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[ByteBlock] = ()) -> list[ByteBlock]:
-        """Fetch the bytes that neither the held bytes nor the ``fetched`` blocks cover. A range that the held bytes
-        split is downloaded as one."""
+        """Return the bytes of ``ranges`` that neither ``held`` nor the ``fetched`` blocks cover. If ``held`` covers
+        only a part of a range, that part is downloaded again."""
         held = ByteRange(self.held.start, self.held.stop)
         missing = [item for item in ranges if subtract([item], [held])]
         if fetched:
@@ -77,11 +77,12 @@ class FileBytes:
         return await self.fetch(missing)
 
     def reading(self, fetched: Sequence[ByteBlock]) -> Read:
-        """Return a reader of the held bytes and the ``fetched`` blocks."""
+        """Return a function that reads from ``held`` and the ``fetched`` blocks."""
         return SparseFile(self.file.size, [self.held, *fetched]).slice
 
     async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> ByteBlock | None:
-        """Return the cached part of ``wanted``, or of the end of the file."""
+        """Return the cached bytes of ``wanted``, or of the end of the file if ``wanted`` is ``None``; ``None`` if they
+        are not cached."""
         file = self.file
         block = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
         if block is not None:
@@ -105,8 +106,8 @@ class FileBytes:
 
 
 def _memory(length: int) -> pa.Buffer:
-    """Return uninitialized memory. For a small file Arrow's allocator is slower: an Arrow call lets other threads run,
-    and the loop waits until they pause."""
+    """Return uninitialized memory. NumPy allocates small buffers, because a call of Arrow lets other threads run, and
+    the event loop would wait until they pause."""
     return pa.py_buffer(np.empty(length, np.uint8)) if length <= _SMALL else pa.allocate_buffer(length)
 
 

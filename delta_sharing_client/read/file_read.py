@@ -1,4 +1,4 @@
-"""The read of one file: the code shared by reading it whole and reading some of its row groups."""
+"""Code that both ways to read one file share: reading it whole, and reading some of its row groups."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MB = 1024 * 1024
 # Row groups that decode to more than this are decoded batch by batch, as they are consumed.
 _LARGE = 48 * _MB
 _LEAST_LARGE = 2 * _MB
-# Batches of such row groups that may wait for the consumer.
+# The number of batches of such a row group that may wait for the consumer.
 _BATCHES_AHEAD = 2
-# A limit with fewer rows needs only the first batches of a row group.
+# A limit of at most this many rows probably needs only the first batches of a row group.
 _FEW_ROWS = 262_144
 _ANY = 1 << 62
 
@@ -42,9 +42,9 @@ _ANY = 1 << 62
 class Shared:
     """State that the files of one read share.
 
-    ``ratio`` is the ratio of decoded to compressed bytes, ``gains`` the ratio of bytes saved by page indexes to the
-    maximum, and ``late_gains`` the same for reading the filter's columns first. ``part`` is the size of one request;
-    ``threads_inside`` says that Arrow's threads decode the columns of one file in parallel.
+    ``ratio`` is the ratio of decoded to compressed bytes. ``gains`` is the fraction of the possible bytes that page
+    indexes saved, and ``late_gains`` the same for reading the filter's columns first. ``part`` is the approximate size
+    of one request. With ``threads_inside``, Arrow's threads decode the columns of one file in parallel.
     """
 
     shape: Shape
@@ -66,7 +66,7 @@ class Shared:
 
 
 class Decoded(NamedTuple):
-    """Decoded batches, their bytes, and the rest still to be decoded (or ``None``)."""
+    """Decoded batches, their size in bytes, and an iterator that decodes the rest (``None`` if there is no rest)."""
 
     batches: list[pa.RecordBatch]
     nbytes: int
@@ -74,7 +74,7 @@ class Decoded(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Rows that were downloaded together: their decoded batches, the memory in use, the compressed bytes."""
+    """Rows that were downloaded together: their batches, their grant of memory, and their compressed size in bytes."""
 
     decoded: Decoded
     grant: Grant
@@ -82,7 +82,7 @@ class Unit(NamedTuple):
 
 
 class FileRead:
-    """One file on its way from its bytes to ``rows``; ``number`` is its place in the read."""
+    """Reads one file and sends its rows to ``rows``; ``number`` is its position in the read."""
 
     def __init__(self, shared: Shared, number: int, task: FileTask, rows: FileRows, *, again: bool) -> None:
         self.shared = shared
@@ -125,12 +125,12 @@ class FileRead:
         return self.shared.limit is not None and self.shared.limit <= _FEW_ROWS
 
     def visible_rows(self, layout: Layout, group: int) -> int:
-        """Return the number of rows of ``group`` that remain after deletion vectors."""
+        """Return how many rows of ``group`` are visible after its file's deletion vectors are applied."""
         count, starts = self.selection.count, layout.row_starts
         return count(starts[group + 1]) - count(starts[group])
 
     def within_limit(self, layout: Layout) -> tuple[int, ...]:
-        """Return the row groups up to the one that completes the limit."""
+        """Return the row groups up to the one that reaches the limit."""
         limit = self.shared.limit
         if limit is None or self.is_filtered:
             return layout.groups
@@ -138,7 +138,7 @@ class FileRead:
         return tuple(group for group, rows in zip(layout.groups, before, strict=False) if rows < limit)
 
     def count_groups(self, layout: Layout) -> None:
-        """Report the row groups that are read and skipped."""
+        """Add the numbers of row groups that are read and skipped to the report."""
         self.shared.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
 
     # === Decoding ===
@@ -152,7 +152,7 @@ class FileRead:
         return FileDecoder(self.shared.shape, self.task, layout, self.selection, self.shared.report, self._deleted)
 
     def decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> Decoded:
-        """Decode ``groups`` on a thread, except large ones."""
+        """Decode ``groups`` on the current thread; of large ones, only the first batches."""
         decoder = self.decoder(layout)
         with self.shared.report.stage("decode"):
             batches = decoder.batches(data, groups, threads=self.shared.threads_inside)
@@ -165,7 +165,8 @@ class FileRead:
     # === Sending ===
 
     async def hand_out(self, unit: Unit) -> None:
-        """Send the rows of ``unit``, decoding batch by batch as they are taken if necessary."""
+        """Send the rows of ``unit``. Batches that are not decoded yet are decoded one by one, as the consumer takes
+        them."""
         (batches, size, rest), grant, compressed = unit
         if rest is None:
             grant.resize(size)
@@ -183,17 +184,17 @@ class FileRead:
             grant.release()
 
     async def keep_pace(self) -> None:
-        """Wait for a consumer that may stop."""
+        """Wait until the consumer has taken the sent rows, if it may stop before the end of the file."""
         if self.is_gentle:
             await self._rows.wanted()
 
 
 def begin(batches: Iterator[pa.RecordBatch], most_bytes: int, most_rows: int) -> Decoded:
-    """Return all of ``batches`` if they are few, otherwise the first of them."""
+    """Decode ``batches`` until they exceed ``most_bytes`` or ``most_rows``; the rest remains an iterator."""
     done: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
-        # Several batches may share buffers; counting exactly would take longer.
+        # Later batches may share buffers with the first; counting exactly would take longer.
         size += batch.nbytes if done else batch.get_total_buffer_size()
         rows += batch.num_rows
         done.append(batch)

@@ -1,4 +1,4 @@
-"""The parts of every file that a scan reads, and their location in one file."""
+"""Determines which columns a scan reads from every file, and where one file has them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ from delta_sharing_client.read.bounds import RowGroupBounds
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 _CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
-# One value in a whole file, such as the change type of most files.
+# Columns of these origins have one value in a whole file. So has the change type in most files, but not in all.
 _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP))
-# Writers before 1.2.9 omitted a dictionary page's header from a chunk's length; the Parquet reader then reads beyond
-# it.
+# parquet-mr before 1.2.9 did not count a dictionary page's header in the chunk's length; the Parquet reader then reads
+# beyond that length.
 _OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
 _OLD_WRITER_PADDING = 100
-# Below this many rows of a row group, opening another reader takes longer than reading its text.
+# In a row group with fewer rows, opening another reader takes longer than reading the text.
 _LEAST_DICTIONARY_ROWS = 16_384
-# Limits for the stored bytes of a dictionary, in total and per row; expanding a longer one takes as long as reading the
-# text.
+# Limits for the stored bytes of a dictionary: in total, and per row. Expanding a longer dictionary into rows takes as
+# long as reading the text.
 _LONGEST_DICTIONARY = 64 * 1024
 _LONGEST_SHARE = 1
-_VALUES_PER_BYTE = 2  # low on purpose: only data that unpacks to far more than its encoded size counts as large
+# A value counts as half a byte: so little that only data that unpacks to far more than its encoded size counts as
+# large.
+_VALUES_PER_BYTE = 2
 
 
 class Shape:
@@ -80,9 +82,10 @@ class Shape:
         self._last: tuple[tuple[object, ...], pa.Schema, Alignment] | None = None
 
     def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
-        """Return the scan's columns in a file with the schema ``arrow``; ``DataError`` if they do not fit.
+        """Return where a file with the schema ``arrow`` has the scan's columns.
 
-        Files of a table usually have one schema, so the last result is cached.
+        Files of a table usually have one schema, so the last result is cached. Raises ``DataError`` if the columns do
+        not fit.
         """
         key, last = (self._reads_type(task), self.untold(task), equality_ids(task), task.required_ids), self._last
         if last is None or last[0] != key or not (last[1] is arrow or last[1].equals(arrow, check_metadata=True)):
@@ -90,7 +93,7 @@ class Shape:
         return last[2]
 
     def needs_file(self, task: FileTask) -> bool:
-        """Return whether any value is read from the data file itself (otherwise row counts are enough)."""
+        """Return whether any value is read from the data file itself; otherwise its number of rows is enough."""
         return self._in_files or bool(self.untold(task)) or self._reads_type(task) or bool(task.equality)
 
     def _reads_type(self, task: FileTask) -> bool:
@@ -107,7 +110,8 @@ class Shape:
         return frozenset(name for name, field in self._partitions if not self._has_value(field, values))
 
     def filters_rows(self, task: FileTask) -> bool:
-        """Return whether rows of the file are left out by their values: by the predicate, or by equality deletes."""
+        """Return whether the predicate or equality deletes may leave out some rows of the file because of their
+        values."""
         if task.equality:
             return True
         if not self.context.filters:
@@ -118,7 +122,8 @@ class Shape:
         return any(column.origin not in constant or column.name in untold for column in self.context.filters)
 
     def constants(self, task: FileTask) -> dict[str, object]:
-        """Return the columns with one value in the whole file, as values that Arrow converts to the columns' types.
+        """Return the values of the columns with one value in the whole file, in forms that Arrow converts to their
+        types.
 
         Raises ``DataError`` if a partition value cannot be parsed.
         """
@@ -146,8 +151,8 @@ class Shape:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
                 value = partition_bound(text, column.field.type, column=column.name)
-                # Floats are only known to be non-null: NaN and signed zeros are not bounds, and a column without bounds
-                # would count as missing in the file, so as null in every row.
+                # A float has no bounds, because NaN and signed zeros cannot be bounds; the entry only says that it is
+                # not null. Without the entry, the column would count as missing from the file: as null in every row.
                 bound = None if isinstance(value, float) else value
                 bounds[(column.name,)] = ColumnBounds(bound, bound, 1 if value is None else 0, 1)
             elif change is not None and (of_change := change.bounds(column.origin)) is not None:
@@ -155,10 +160,11 @@ class Shape:
         return bounds
 
     def check_partitions(self, task: FileTask, alignment: Alignment) -> None:
-        """Raise ``DataError`` if the file lacks a column but has a partition value under a name that is not a partition
-        column.
+        """Raise ``DataError`` if the file lacks a column, and has a partition value whose name is not that of a
+        partition column.
 
-        Then the file is older than the table's partitioning, or its values are under other names.
+        Such a file is older than the table's partitioning, or the names of its partition values are wrong, so the value
+        may belong to the missing column.
         """
         strange = [key for key in task.partition_values if key.lower() not in self._partition_keys]
         if not strange:
@@ -167,12 +173,13 @@ class Shape:
         for column, file in zip(self.columns, files, strict=True):
             if file is not None and not file.leaves:
                 raise DataError(
-                    f"The file has no column '{column.name}', but the partition value '{min(strange)[:100]}', "
-                    "which the table has no partition column for: it may be the value of that column."
+                    f"The file has no column '{column.name}', but a partition value named '{min(strange)[:100]}', "
+                    f"which is not a partition column of the table and may be the value of '{column.name}'. Ask the "
+                    "provider to rewrite the file."
                 )
 
     def partition_value(self, task: FileTask, field: StructField, arrow: pa.DataType) -> pa.Scalar | None:
-        """Return the value of ``field`` in a file's action, ``None`` if it has none."""
+        """Return the partition value of ``field`` in a file's action, ``None`` if it has none."""
         # A dropped column may have had the name of another one.
         column = self.context.schema.find(field.name)
         if column is None or column.field_id != field.field_id or not self._has_value(field, task.partition_values):
@@ -181,7 +188,7 @@ class Shape:
         return pa.scalar(value, arrow)
 
     def _partition_text(self, task: FileTask, field: StructField) -> Union[str, None]:
-        """Return the serialized partition value of a file; ``DataError`` if its action has several."""
+        """Return the serialized partition value of ``field``. Raises ``DataError`` if the file's action has several."""
         name, values = self._stored_name(field), task.partition_values
         if name in values:
             return values[name]
@@ -202,13 +209,13 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Alignment:
-    """A file's schema compared with the scan; the same for all files with that schema.
+    """Where files with a certain schema have the scan's columns.
 
-    ``columns`` is the number of Parquet columns; ``leaves`` are the needed ones, and ``tops`` the places of their
-    top-level columns in what is read. ``equality`` has the columns of equality deletes, by field id. ``has_lists``: a
-    row may have any number of values in one of the needed columns; ``is_as_stored``: they are the output, with its
-    names and types. ``texts`` are the leaves that can be read as dictionaries, because the predicate and the output
-    take them as they are.
+    ``columns`` is the number of Parquet columns in the file. ``leaves`` are the needed ones, and ``tops`` has the
+    positions of their top-level columns in the batches that are read. ``equality`` has the columns of equality deletes,
+    by field id. ``has_lists`` says that a row may have any number of values in a needed column; ``is_as_stored``, that
+    the needed columns have the names and types of the output, and its order. ``texts`` are the Parquet columns that can
+    be read as dictionaries, because neither the predicate nor the output needs them converted.
     """
 
     columns: int
@@ -227,11 +234,11 @@ class Alignment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """One file of the scan: columns, row groups to read and their positions.
+    """Which columns and row groups of one file are read, and where they are.
 
-    ``bounds`` are given if there is a predicate; ``pages`` if not all rows of a row group are wanted; ``index``, if the
-    page index was read, returns the pages of the columns, decoded on demand. ``cuts`` are the rows, counted within
-    their row groups, that this layout covers; other layouts cover the rest.
+    ``bounds`` exists if there is a predicate. The other attributes are by row group: ``pages`` has those of which only
+    some rows are wanted; ``index`` has functions that decode the list of their pages on demand, if the page index was
+    read; ``cuts`` has the ranges of rows, counted within the row group, if other layouts cover the rest of it.
     """
 
     footer: Footer
@@ -255,12 +262,12 @@ class Layout:
         return self.row_starts[group + 1] - self.row_starts[group]
 
     def stretches(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the wanted ranges in the file's rows ``[start, stop)``, all of ``group``."""
+        """Return the wanted ranges among the file's rows ``[start, stop)``, which all belong to ``group``."""
         first = self.row_starts[group]
         return [(first + left, first + right) for left, right in self.within(group, start - first, stop - first)]
 
     def within(self, group: int, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the wanted ranges in a row group's rows ``[start, stop)``."""
+        """Return the wanted ranges among a row group's rows ``[start, stop)``."""
         if group not in self.pages:
             return [(start, stop)]
         cut = [(max(start, left), min(stop, right)) for left, right in self.pages[group].rows]
@@ -273,7 +280,8 @@ class Layout:
         return self.row_starts[group + 1]
 
     def ranges(self, groups: tuple[int, ...]) -> list[ByteRange]:
-        """Return the needed bytes of the column chunks of ``groups``; ``DataError`` if they are outside the file."""
+        """Return the needed bytes of the column chunks of ``groups``. Raises ``DataError`` if they are outside the
+        file."""
         all_ranges = []
         for group in groups:
             partial = self.pages[group].chunks if group in self.pages else {}
@@ -328,31 +336,41 @@ def _is_short_dictionary(chunk: ColumnChunk) -> bool:
 
 
 def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False) -> Layout:
-    """Match a file's footer with the scan and choose the row groups that may have a wanted row.
+    """Find the scan's columns in a file, and choose the row groups that may have a wanted row.
 
-    ``whole`` says that the whole file is read, so that positions are not needed. Raises ``DataError`` if the file does
-    not fit the table: a column without its id, a type that cannot be converted, row counts that contradict the
-    statistics' ``numRecords``.
+    With ``whole``, the whole file is downloaded, and sizes are only approximate. Raises ``DataError`` if the file does
+    not fit the table: for example, if field ids are missing, a type cannot be converted, or the number of rows
+    contradicts ``numRecords`` in the statistics.
     """
     context, metadata = shape.context, footer.metadata
     alignment = shape.alignment(footer.arrow, task)
     if alignment.columns != metadata.num_columns:
-        raise DataError(f"The file's {metadata.num_columns} Parquet columns do not match its schema.")
+        raise DataError(
+            f"The file's schema has {alignment.columns} Parquet columns, but its footer states {metadata.num_columns}."
+        )
     if task.partition_values:
         shape.check_partitions(task, alignment)
     starts = [0]
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group).num_rows
         if rows < 0:
-            raise DataError(f"The footer gives row group {group} a count of {rows} rows.")
+            raise DataError(f"The number of rows of row group {group} must be 0 or more, but the footer states {rows}.")
         starts.append(starts[-1] + rows)
     if starts[-1] != metadata.num_rows:
-        raise DataError(f"The footer counts {metadata.num_rows} rows, its row groups {starts[-1]}.")
+        raise DataError(
+            f"The footer states {metadata.num_rows} rows for the file, but {starts[-1]} rows for all of its row groups."
+        )
     if task.num_records is not None and task.num_records != metadata.num_rows:
-        raise DataError(f"The log says the file has {task.num_records} rows, its footer says {metadata.num_rows}.")
+        raise DataError(
+            f"The table's metadata states {task.num_records} rows for the file, but the file's footer states "
+            f"{metadata.num_rows}."
+        )
     groups = task.row_groups if task.row_groups is not None else tuple(range(metadata.num_row_groups))
     if any(not 0 <= group < metadata.num_row_groups for group in groups):
-        raise DataError(f"The file has {metadata.num_row_groups} row groups, the task asks for {groups}.")
+        raise DataError(
+            f"The row groups to read must be below {metadata.num_row_groups}, the file's number of row groups, found "
+            f"{groups}."
+        )
     kept = [group for group in groups if starts[group + 1] > starts[group]]
     chunks = Chunks(footer.data, alignment.leaves, footer.start)
     bounds = None
@@ -374,17 +392,18 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
 
 
 def equality_ids(task: FileTask) -> frozenset[int]:
-    """Return the field ids of the columns by which equality deletes delete rows of the file."""
+    """Return the field ids of the columns that the file's equality deletes compare."""
     return frozenset(field_id for ref in task.equality for field_id in ref.ids)
 
 
 def delete_column(context: ScanContext, field_id: int) -> StructField:
-    """Return the column with ``field_id``, pruned to it; ``UnsupportedFeatureError`` if it cannot be compared."""
+    """Return the top-level column of the field ``field_id``, pruned to that field. Raises ``UnsupportedFeatureError``
+    if the field cannot be compared."""
     column = context.equality_columns.get(field_id)
     if column is None:
         raise UnsupportedFeatureError(
-            f"The table has equality deletes by the column with the field id {field_id}, but its schemas have no such "
-            "column of a simple type.",
+            f"An equality delete compares the column with the field id {field_id}, but the table's schemas have no "
+            "column of a simple type with that id.",
             feature="equality deletes",
             table=context.table,
         )
@@ -415,7 +434,7 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
             row_id = aligner.column(lineage.row_id)
         if lineage.row_update is not None and not ROW_UPDATES.isdisjoint(shape.origins):
             row_update = aligner.column(lineage.row_update)
-    # A delete may be older than the NOT NULL constraint of the column.
+    # These columns may be null: a delete may be older than the column's NOT NULL constraint.
     equality = {field_id: aligner.column(delete_column(context, field_id)) for field_id in sorted(equality_ids(task))}
     columns = (*output, *filters, row_id, row_update, *equality.values())
     used = [column for column in columns if column is not None and column.leaves]

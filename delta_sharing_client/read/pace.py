@@ -8,7 +8,8 @@ _MB = 1024 * 1024
 
 
 class _Step(NamedTuple):
-    """Limits: compressed bytes per piece of a file, bytes of the budget, files, and pieces per file in progress."""
+    """The limits of one step: the compressed bytes of a piece of a file, the bytes of the memory budget, the files in
+    progress, and the pieces in progress per file."""
 
     piece: int
     budget: int
@@ -25,9 +26,9 @@ _STEPS = (
 
 
 class Pace:
-    """Limits that start small and grow with each item that the consumer takes; ``whole``: no limits from the start.
+    """Limits that start small and grow with each item that the consumer takes; with ``whole``, there are none.
 
-    For one event loop.
+    Must be used on one event loop.
     """
 
     def __init__(self, *, whole: bool) -> None:
@@ -40,21 +41,21 @@ class Pace:
 
     @property
     def piece(self) -> int:
-        """The approximate number of compressed bytes of the next piece of a file."""
+        """The approximate compressed size of the next piece of a file, in bytes."""
         return _STEPS[self._step].piece
 
     def files(self, most: int) -> int:
-        """Return the number of files in progress, at most ``most``."""
+        """Return how many files may be in progress, at most ``most``."""
         return min(most, _STEPS[self._step].files)
 
     def pieces(self, most: int) -> int:
-        """Return the number of pieces of a file in progress, at most ``most``."""
+        """Return how many pieces of a file may be in progress, at most ``most``."""
         return min(most, _STEPS[self._step].pieces)
 
     def budget(self, most: int) -> int:
-        """Return the number of bytes in use, at most ``most``."""
+        """Return how many bytes may be in use, at most ``most``."""
         return min(most, _STEPS[self._step].budget)
 
     def grow(self) -> None:
-        """Raise the limits, because the consumer has taken an item."""
+        """Raise the limits; called when the consumer has taken an item."""
         self._step = min(self._step + 1, len(_STEPS) - 1)

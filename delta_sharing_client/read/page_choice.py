@@ -1,5 +1,5 @@
-"""Chooses the pages of a file's row groups to read: by its page index, and by the rows that match in the filter's
-columns, which are read first. Each is done only if it probably saves more than it costs."""
+"""Chooses which pages of a file's row groups to read, in two ways: by the file's page index, and by reading the
+filter's columns first, to find the rows that match. Each is done only if it probably saves more than it costs."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ Rows = tuple[tuple[int, int], ...]
 Read = Callable[[int, int], pa.Buffer]
 # Bytes that can be downloaded in the time of one more round trip; page skipping must save at least this much.
 _ROUND_TRIP = 1024 * 1024
-# The minimum saving if the index is already downloaded.
+# The minimum saving, in bytes, if the index is already downloaded.
 _WORK = 64 * 1024
-# Assume initially that half of this much was saved. Attempts stop if no further savings follow.
+# A read starts as if half of this many bytes had been saved, so that skipping is tried; it stops if nothing is saved.
 _PRIOR = 4 * 1024 * 1024
-# Observations of fewer bytes are discarded over time.
+# A ratio of fewer bytes than this is a guess, which the first observation replaces.
 _GUESSED = 64 * 1024
 # The Parquet reader treats every version 2 page of these writers as compressed (ARROW-17100).
 _OLD_WRITER = re.compile(r"parquet-cpp(?:-arrow)? version [012]\.")
-# Matching rows closer together than this are one range: pages have more rows.
+# Matching rows that are at most this far apart form one range, because pages usually have more rows.
 _STRETCH = 1024
-# The minimum saving that justifies one more round trip and decoding the filter's columns twice.
+# The minimum saving, in bytes, that justifies one more round trip and decoding the filter's columns twice.
 _LEAST = 4 * 1024 * 1024
 
 
 class Ratio:
-    """A ratio of bytes, initially ``useful`` of ``seen``; updated during the scan."""
+    """A ratio of bytes, initially ``useful`` to ``seen``, which is updated during the read."""
 
     def __init__(self, seen: int = _PRIOR, useful: int = _PRIOR // 2) -> None:
         self._seen = seen
@@ -57,7 +57,7 @@ class Ratio:
         return nbytes * self._useful // self._seen
 
     def learn(self, nbytes: int, useful: int) -> None:
-        # A race loses at most one observation.
+        # Without a lock: a race loses at most one observation.
         if self._seen < _GUESSED:
             self._seen, self._useful = max(1, nbytes), useful
         else:
@@ -65,7 +65,7 @@ class Ratio:
 
 
 class SkippedPages(NamedTuple):
-    """The skipped pages, and their bytes; including those of whole row groups."""
+    """The number of skipped pages and their bytes, including the pages of skipped row groups."""
 
     pages: int = 0
     bytes: int = 0
@@ -75,9 +75,9 @@ class SkippedPages(NamedTuple):
 
 
 def index_ranges(layout: Layout, held: ByteBlock, gains: Ratio) -> dict[int, list[ByteRange]]:
-    """Return the parts of the page index to read for each row group; nothing if that costs more than it saves.
+    """Return the parts of the page index to read for each row group; none if that probably costs more than it saves.
 
-    ``held`` are the bytes that are downloaded already.
+    ``held`` is the end of the file, which is downloaded already.
     """
     if layout.bounds is None:
         return {}
@@ -91,7 +91,7 @@ def index_ranges(layout: Layout, held: ByteBlock, gains: Ratio) -> dict[int, lis
         ranges = [*offsets.values(), *(index for index in described if index is not None)]
         if len(ranges) > len(offsets):
             by_group[group] = ranges
-            # The held bytes are the file's end.
+            # Bytes in ``held`` cannot be saved any more.
             ends = [(chunk.start, min(chunk.start + chunk.length, held.start)) for chunk in chunks.values()]
             possible += sum(max(0, end - start) for start, end in ends)
             cost += sum(item.length for item in ranges if item.start < held.start)
@@ -102,9 +102,9 @@ def index_ranges(layout: Layout, held: ByteBlock, gains: Ratio) -> dict[int, lis
 def with_pages(
     layout: Layout, groups: dict[int, list[ByteRange]], predicate: Expression, read: Read, gains: Ratio
 ) -> tuple[Layout, SkippedPages]:
-    """Return the layout without the pages, and row groups, in which no row can match.
+    """Return the layout without the pages and row groups in which no row can match, and what is skipped.
 
-    ``groups`` is the result of ``index_ranges``. ``read`` returns bytes of the file from a position on, including those
+    ``groups`` is the result of ``index_ranges``. ``read`` returns bytes of the file by start and length; it has those
     of ``groups``.
     """
     planned: dict[int, GroupPages] = {}
@@ -115,7 +115,7 @@ def with_pages(
     skipped = SkippedPages()
     for group in groups:
         whole = layout.compressed_size((group,))
-        # While all rows may match, the pages of the other columns are not needed.
+        # Decoded on demand: if all rows may match, the pages of the other columns are not needed.
         index[group] = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
         rows = _wanted(layout, group, _read_pages(layout, group, filters, read), predicate, read)
         saved = SkippedPages()
@@ -140,16 +140,16 @@ def with_pages(
 
 
 def with_index(layout: Layout, group: int, read: Read) -> Layout:
-    """Return the layout with the pages of a row group; ``read`` has the bytes that ``offset_indexes`` names."""
+    """Return the layout with the list of a row group's pages; ``read`` has the bytes of ``offset_indexes``."""
     pages_of_group = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
     return dataclasses.replace(layout, index={**layout.index, group: pages_of_group})
 
 
 def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
-    """Return the row of a row group at which a read of about ``size`` bytes from row ``start`` on should end.
+    """Return the row of a row group at which a piece of about ``size`` bytes that begins at row ``start`` should end.
 
-    The bytes of the first rows include dictionaries. The result is at least the end of a page of each column, and all
-    rows where this is not known, or would not save much.
+    The first piece includes the dictionaries. A piece ends at the end of a page, the first one at the earliest. It ends
+    with the row group if no pages are known, or if the pages of the first rows take more than half of the row group.
     """
     rows, by_leaf = layout.rows(group), layout.index[group]()
     ends = sorted({row for pages in by_leaf.values() for row in pages.rows if row > start})
@@ -165,7 +165,7 @@ def end_of_piece(layout: Layout, group: int, start: int, size: int) -> int:
         return rows
     if not start:
         size -= sum(pages.starts[0] - layout.chunks.get(group, leaf).start for leaf, pages in by_leaf.items())
-    # The first pages of each column, unless one more row would cost much more.
+    # At least up to the end of the first page, even if that takes more than ``size`` bytes.
     least = max(size, cost(ends[0]))
     return ends[bisect.bisect_right(ends, least, key=cost) - 1]
 
@@ -180,10 +180,10 @@ def cut(layout: Layout, group: int, start: int, stop: int) -> Layout:
 
 
 def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
-    """Compare the pages of columns that were downloaded whole, in the part of ``groups`` that is read, with the index.
+    """Compare pages with the page index: for row groups that are cut, those of columns whose chunks are read whole.
 
-    The pages of other columns are compared when the columns are rebuilt. The start of each part of a row group depends
-    on the pages before it, so all of them must match the index. Raises ``PageMismatch`` if they contradict their index.
+    The pages of other columns are compared when their chunks are rebuilt. The start of each part of a row group depends
+    on the pages before it, so all of them must match the index. Raises ``PageMismatch`` if a page contradicts it.
     """
     for group in groups:
         partial = layout.pages[group].chunks if group in layout.pages else {}
@@ -199,7 +199,7 @@ def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
 
 
 def without_pages(layout: Layout, groups: tuple[int, ...]) -> Layout:
-    """Return the layout that reads ``groups`` whole, or all of the rows to which they are cut."""
+    """Return the layout that reads all rows of ``groups``, or of the parts to which they are cut, without the index."""
     pages = {group: item for group, item in layout.pages.items() if group not in groups}
     pages |= {group: GroupPages((layout.cuts[group],), {}) for group in groups if group in layout.cuts}
     return dataclasses.replace(layout, pages=pages, index={})
@@ -221,9 +221,9 @@ def group_pages(layout: Layout, group: int, rows: Rows, by_leaf: Mapping[int, Da
 def rebuild(
     layout: Layout, groups: tuple[int, ...], blocks: list[ByteBlock], read: Read
 ) -> tuple[list[ByteBlock], dict[tuple[int, int], pa.Buffer]]:
-    """Return the rebuilt chunks of ``groups``, by start and length, and the ``blocks`` that are still needed.
+    """Return the ``blocks`` that are still needed, and the rebuilt chunks of ``groups`` by start and length.
 
-    Raises ``PageMismatch`` if the pages contradict their index.
+    Raises ``PageMismatch`` if a page contradicts the page index.
     """
     partial = [
         (group, leaf, item)
@@ -252,7 +252,7 @@ def _read_pages(layout: Layout, group: int, leaves: Iterable[int], read: Read) -
 
 
 def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
-    """Return the locations of a row group's page lists by Parquet column, for columns without repeated values."""
+    """Return the locations of a row group's offset indexes, by Parquet column, for columns without repeated values."""
     if _OLD_WRITER.match(layout.chunks.created_by):
         return {}
     schema = layout.footer.metadata.schema
@@ -264,7 +264,7 @@ def offset_indexes(layout: Layout, group: int) -> dict[int, ByteRange]:
 def _wanted(
     layout: Layout, group: int, by_leaf: dict[int, DataPages], predicate: Expression, read: Read
 ) -> Rows | None:
-    """Return the rows that may match, ``None`` for possibly all."""
+    """Return the rows that may match, ``None`` if all of them may."""
     assert layout.bounds is not None
     columns = {}
     for _, leaf, _ in layout.bounds.leaves.values():
@@ -298,13 +298,13 @@ def _bytes(read: Read, item: ByteRange) -> bytes:
 
 
 def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: Ratio, held: int) -> tuple[int, ...]:
-    """Return the filter's Parquet columns if reading them first probably saves more than it costs, else nothing.
+    """Return the filter's Parquet columns if reading them first probably saves more than it costs, otherwise ``()``.
 
     The file's bytes from ``held`` on are downloaded already.
     """
     if not SHORTCUTS.late_columns or any(column.origin in ROW_LINEAGE for column in shape.context.filters):
         return ()
-    # Equality deletes use columns that need not be the filter's.
+    # Equality deletes may need columns that are not in the filter.
     if layout.alignment.equality:
         return ()
     first = {leaf for column in layout.alignment.filter if column is not None for leaf in column.leaves}
@@ -313,7 +313,8 @@ def filter_leaves(shape: Shape, layout: Layout, groups: tuple[int, ...], gains: 
 
 
 def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool = False) -> Layout:
-    """Return the layout for some of its Parquet columns, or for all others; rows of the result cannot be output."""
+    """Return the layout for the Parquet columns ``leaves``, or for all ``others``. It can evaluate the filter, but
+    cannot return rows."""
     kept = tuple(leaf for leaf in layout.leaves if (leaf in leaves) is not others)
     files = [column for column in layout.alignment.filter if column is not None and column.leaves]
     tops = sorted({column.top for column in files})
@@ -322,9 +323,9 @@ def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool 
 
 
 def stretches(matching: list[tuple[int, Any]]) -> Rows:
-    """Return the ranges of rows of a row group that contain the matching ones.
+    """Return ranges of rows of a row group that contain all matching rows.
 
-    ``matching`` are boolean arrays, each with the row of the group at which it begins, in order.
+    ``matching`` has boolean arrays in order, each after the row of the group at which it begins.
     """
     arrays = [start + np.flatnonzero(mask) for start, mask in matching]
     positions = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
@@ -346,7 +347,7 @@ def narrow(
 ) -> tuple[Layout, tuple[int, ...], SkippedPages]:
     """Return the layout and the row groups that remain if only ``rows`` may match, and the skipped pages.
 
-    The chunks ``first``, which are downloaded already, are unchanged.
+    The Parquet columns ``first`` are downloaded already, and stay as they are.
     """
     planned = dict(layout.pages)
     skipped = SkippedPages()
@@ -371,7 +372,7 @@ def narrow(
         skipped = SkippedPages(skipped.pages + pages, skipped.bytes + before - left)
         gains.learn(before, before - left)
         if group in layout.index:
-            # This is saved, because the index already gives the positions of the pages.
+            # These bytes can be saved only because the page index gives the positions of the pages.
             index_gains.learn(0, before - left)
     kept = tuple(group for group in groups if rows[group])
     return dataclasses.replace(layout, pages=planned), kept, skipped
@@ -419,7 +420,8 @@ def matching_rows(
 class _Stretch:
     """``predicates.skipping.Statistics`` of the rows around ``row`` that are in one page of each column.
 
-    Null counts are those of the page or row group, which have more rows: only "none" and "all" are used.
+    Null counts are those of the whole page or row group. This suffices, because only "no nulls" and "only nulls" are
+    used, which then also hold for a part of the rows.
     """
 
     row: int

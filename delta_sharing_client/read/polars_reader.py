@@ -1,8 +1,9 @@
-"""Polars' own Parquet reader, for rows that become Polars frames; it takes a third of the time of Arrow's reader.
+"""Reads row groups with Polars' own Parquet reader, in a third of the time of Arrow's, if the rows become Polars
+frames.
 
-It reads row groups of flat columns of types that both libraries read alike, from bytes that were downloaded and checked
-here. Text becomes Arrow's views, which Polars takes without a copy. Row groups that it cannot read are read by Arrow,
-which also reports the errors.
+It is used for flat columns of types that both libraries read alike, with bytes that this package downloaded and
+checked. Text becomes Arrow's string views, which Polars takes without a copy. Row groups that it cannot read are read
+by Arrow, which also reports the errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from delta_sharing_client.read.layout import Layout
 
 # Before Polars 2, a query that waits for this reader may occupy the threads that the reader needs.
 _LEAST_VERSION = 2
-# The minimum rows of a row group that are worth a call of another library.
+# The minimum number of rows of a row group for which calling another library pays off.
 _LEAST_ROWS = 16_384
 # Bytes per value in a column of views.
 _VIEW = 16
@@ -34,18 +35,18 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "DOUBLE": (pa.float64(),),
     "BYTE_ARRAY": (pa.string(),),
 }
-"""The types that are read, by physical type; and decimals of INT32 and INT64."""
+"""The types that are read, by physical type. Decimals that are stored as INT32 or INT64 are read too."""
 
 
 @functools.cache
 def is_usable() -> bool:
-    """Whether this Polars and this pyarrow can exchange views."""
+    """Return whether the installed versions of Polars and pyarrow can be used together here."""
     polars = optional.load("polars", "polars")
     return bool(_VIEWS) and int(polars.__version__.split(".")[0]) >= _LEAST_VERSION
 
 
 def names_of(layout: Layout, group: int) -> list[str] | None:
-    """Return the names of the columns to read from a row group, ``None`` if Arrow must read it."""
+    """Return the names of the columns to read from a row group, or ``None`` if Arrow must read it."""
     if not layout.leaves or group in layout.pages or layout.rows(group) < _LEAST_ROWS:
         return None
     schema, arrow = layout.footer.metadata.schema, layout.footer.arrow
@@ -56,7 +57,8 @@ def names_of(layout: Layout, group: int) -> list[str] | None:
     for leaf, column, field in zip(layout.leaves, columns, fields, strict=True):
         if field.type not in _TYPES.get(column.physical_type, ()) and not _is_integer_decimal(column, field.type):
             return None
-        # Converted text, and text compared with equality deletes, keeps a type that the conversion supports.
+        # Text that is converted, or compared with equality deletes, must not become views: those steps do not support
+        # them.
         if field.type in _VIEWS and leaf not in layout.alignment.texts:
             return None
     return [column.name for column in columns]
@@ -71,10 +73,10 @@ def _is_integer_decimal(column: pq.ColumnSchema, arrow: pa.DataType) -> bool:
 
 
 def read_group(layout: Layout, group: int, names: list[str], chunks: dict[int, memoryview], most: int) -> Any:
-    """Return the columns ``names`` of a row group as one record batch, ``None`` if Arrow must read them.
+    """Return the columns ``names`` of a row group as one record batch, or ``None`` if Arrow must read them.
 
-    ``chunks`` has the bytes of each leaf. Also ``None`` if a checksum of a page is wrong, or the rows would take more
-    than ``most`` bytes.
+    ``chunks`` has the bytes of each Parquet column. Arrow must also read them if the checksum of a page is wrong, or if
+    the rows would take more than ``most`` bytes.
     """
     rows = layout.rows(group)
     size = 0

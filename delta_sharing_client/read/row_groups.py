@@ -1,4 +1,4 @@
-"""Reads a file's footer first, and then the needed columns, pages or first rows of its row groups."""
+"""Reads the needed columns, pages or first rows of a file's row groups, once its footer is read."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from delta_sharing_client.read.page_choice import (
 )
 
 _MB = 1024 * 1024
-# Compressed bytes of row groups that are downloaded and decoded together.
+# Row groups of up to this many compressed bytes in total are downloaded and decoded together.
 _UNIT = 16 * _MB
 # Row groups with fewer compressed bytes are not cut into parts.
 _LEAST_CUT = _MB
-# Units of one file in progress at a time; the budget limits their bytes.
+# The maximum number of units of one file in progress; the budget limits their bytes.
 _UNITS_AHEAD = 16
-# Gaps up to this size between parts of a page index are downloaded too, because a request costs more.
+# Gaps up to this size between parts of a page index are downloaded too, because another request would cost more.
 _INDEX_GAPS = 64 * 1024
 
 
 @dataclasses.dataclass(slots=True)
 class _Parts:
-    """A row group that is read in parts.
+    """The state of a row group that is read in parts.
 
-    The index gives the right position of a part's pages only if it gives the right lengths of the pages before. So
-    parts are checked ``in_order``, and after the first mismatch the index is not used. ``fetched`` are bytes that later
-    parts need.
+    The page index gives the right positions of a part's pages only if it gives the right lengths of all pages before
+    them. So the parts are checked one after the other, which the lock ``in_order`` ensures. ``is_right`` is false after
+    the first mismatch; then the index is no longer used. ``fetched`` has bytes that later parts need.
     """
 
     in_order: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
@@ -70,7 +70,7 @@ class _Piece(NamedTuple):
 
 
 class _Needed(NamedTuple):
-    """The remaining layout and row groups of a piece, and their bytes."""
+    """The layout and the row groups of a piece that are still to be decoded, and their bytes."""
 
     layout: Layout
     groups: tuple[int, ...]
@@ -78,7 +78,7 @@ class _Needed(NamedTuple):
 
 
 async def read_row_groups(read: FileRead, footer: Footer) -> None:
-    """Send the rows of the file with this ``footer``."""
+    """Send the rows of the file, whose footer is ``footer``."""
     layout = lay_out(read.shared.shape, read.task, footer, whole=False)
     layout = await _skip_pages(read, layout)
     read.count_groups(layout)
@@ -97,7 +97,7 @@ async def _skip_pages(read: FileRead, layout: Layout) -> Layout:
     ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)
     blocks = await bytes_.fetch_missing(ranges)
     if blocks:
-        # For the next file, the page index is requested with the footer, if the index is short.
+        # If the index is short, that of the next file is requested together with its footer.
         shared.guess.learn_index(bytes_.size - ranges[0].start)
     layout, skipped = await read.in_thread(with_pages, layout, groups, predicate, bytes_.reading(blocks), shared.gains)
     shared.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
@@ -105,7 +105,7 @@ async def _skip_pages(read: FileRead, layout: Layout) -> Layout:
 
 
 async def _in_order(read: FileRead, pieces: AsyncIterator[_Piece]) -> AsyncGenerator[Unit, None]:
-    """Yield the units of ``pieces``, in order; read several at a time."""
+    """Read several ``pieces`` at a time, and yield their units in order."""
     ahead: deque[asyncio.Task[Unit]] = deque()
     places = itertools.count()
     try:
@@ -118,7 +118,7 @@ async def _in_order(read: FileRead, pieces: AsyncIterator[_Piece]) -> AsyncGener
     finally:
         for task in ahead:
             task.cancel()
-        # Finished ones hold memory of the budget.
+        # Finished tasks still hold memory of the budget.
         for unit in await asyncio.gather(*ahead, return_exceptions=True):
             if isinstance(unit, Unit):
                 unit.grant.release()
@@ -132,7 +132,7 @@ class _Pieces:
         self._layout = layout
 
     async def all(self) -> AsyncIterator[_Piece]:
-        """Yield all pieces: small row groups are joined, large ones are cut while the limits are low."""
+        """Yield all pieces: small row groups are joined; large ones are cut as long as ``Pace`` limits the read."""
         read, layout, pace = self._read, self._layout, self._read.shared.pace
         left = deque(read.within_limit(layout))
         while left:
@@ -149,7 +149,8 @@ class _Pieces:
             yield _Piece(layout, tuple(groups))
 
     async def _parts(self, group: int) -> AsyncIterator[_Piece]:
-        """Cut one row group at its pages into growing parts, or up to the last row of the limit."""
+        """Cut one row group at page boundaries into parts of growing size, or up to the last row that the limit
+        needs."""
         read, layout = self._read, self._layout
         if group not in layout.index:
             ranges = coalesce(offset_indexes(layout, group).values(), waste_floor=_INDEX_GAPS)
@@ -165,7 +166,7 @@ class _Pieces:
             start = stop
 
     def _wanted_rows(self, group: int) -> int:
-        """Return the number of rows of ``group`` that complete the limit."""
+        """Return how many of the first rows of ``group`` are needed to reach the limit."""
         read, layout = self._read, self._layout
         rows, first = layout.rows(group), layout.row_starts[group]
         if read.shared.limit is None or read.is_filtered:
@@ -185,7 +186,7 @@ class _PieceRead:
         self._piece = piece
 
     async def run(self, order: tuple[int, int]) -> Unit:
-        """Return the piece's rows; ``order`` is its place in the read."""
+        """Return the piece's rows; ``order`` is its position in the read."""
         read, shared = self._read, self._read.shared
         grant = await shared.budget.acquire(order, self._piece.layout.compressed_size(self._piece.groups))
         try:
@@ -206,7 +207,7 @@ class _PieceRead:
             raise
 
     async def _needed(self) -> _Needed:
-        """Fetch the needed bytes. An index with one wrong page is not used for any page."""
+        """Fetch the needed bytes. If the page index is wrong about one page, it is not used for any page."""
         parts = self._piece.parts or _Parts()
         # The budget grants the parts of a row group in order, so they also come here in order.
         async with parts.in_order:
@@ -223,7 +224,7 @@ class _PieceRead:
         return await self._without_index()
 
     async def _by_index(self, fetched: list[ByteBlock]) -> _Needed:
-        """Fetch the needed pages, into ``fetched``. Raises ``PageMismatch`` if they contradict the index."""
+        """Fetch the needed pages, and add them to ``fetched``. Raises ``PageMismatch`` if they contradict the index."""
         read = self._read
         layout, groups, ranges = await self._narrowed(fetched)
         fetched += await self._bytes.fetch_missing(coalesce(ranges), fetched)
@@ -238,10 +239,10 @@ class _PieceRead:
         return _Needed(layout, groups, ParquetBytes(self._bytes.size, blocks, layout.footer.metadata))
 
     async def _narrowed(self, fetched: list[ByteBlock]) -> tuple[Layout, tuple[int, ...], list[ByteRange]]:
-        """Return layout, row groups and the ranges still to be downloaded.
+        """Return the layout, the row groups, and the byte ranges still to be downloaded.
 
-        If that saves time, the filter's columns are downloaded first, into ``fetched``, and decide which parts of the
-        others are needed.
+        If it probably saves time, the filter's columns are downloaded first, into ``fetched``, and the rows that match
+        in them decide which parts of the other columns are needed.
         """
         read, shared, (layout, groups, _) = self._read, self._read.shared, self._piece
         first: tuple[int, ...] = ()

@@ -14,9 +14,10 @@ from delta_sharing_client.read.pace import Pace
 
 
 class Item(NamedTuple):
-    """Rows for the consumer, of one file or several.
+    """Rows of one or more files on their way to the consumer.
 
-    ``begins`` and ``ends`` mark their first and last rows; ``release`` frees their memory, on the loop.
+    ``begins`` and ``ends`` say whether the files' first and last rows are among them. ``release`` frees the rows'
+    memory; it must be called on the event loop.
     """
 
     batches: list[pa.RecordBatch]
@@ -27,10 +28,10 @@ class Item(NamedTuple):
 
 
 class FileRows:
-    """The rows of one file, or of several constant ones (``tasks``), in order.
+    """The rows of ``tasks``, in order: of one file, or of several files with constant rows.
 
-    They wait here for the file's turn. Then ``forward`` gets them, and ``on_taken`` is called on the loop each time the
-    consumer has taken an item.
+    They wait here until all earlier files are finished, and are then passed to ``forward``. ``on_taken`` is called on
+    the event loop each time the consumer has taken an item.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class FileRows:
         self._is_head = False
 
     def send(self, batches: list[pa.RecordBatch], release: Callable[[], None]) -> None:
-        """Send ``batches``; ``release`` is called on the loop once the consumer has taken them."""
+        """Send ``batches``; ``release`` is called on the event loop once the consumer has taken them."""
         self._untaken += 1
         if self._is_head:
             self._forward(batches, release, ends=False)
@@ -65,15 +66,15 @@ class FileRows:
         await until(self.news, lambda: self._is_head)
 
     async def taken(self, most: int) -> None:
-        """Wait until at most ``most`` of the sent items are not taken yet."""
+        """Wait until the consumer has taken all but ``most`` of the sent items."""
         await until(self.news, lambda: self._untaken <= most)
 
     async def wanted(self) -> None:
-        """Wait until all sent items are taken, unless the read has no limits any more."""
+        """Wait until the consumer has taken all sent items, or ``Pace`` no longer limits the read."""
         await until(self.news, lambda: not self._untaken or self._pace.is_full)
 
     def drop(self) -> bool:
-        """Drop what was not forwarded to the consumer; return whether that is everything."""
+        """Drop the rows that were not forwarded; return whether none was forwarded."""
         self._untaken -= len(self._waiting)
         for _, release in self._waiting:
             release()
@@ -81,7 +82,10 @@ class FileRows:
         return not self._is_forwarded
 
     def advance(self) -> bool:
-        """Forward the available rows in the file's turn; return whether the file is finished."""
+        """Forward the available rows; called once all earlier files are finished. Return whether this file is finished.
+
+        Raises ``failure`` if the file failed.
+        """
         if not self._is_head:
             self._is_head = True
             self.news.set()
@@ -109,4 +113,4 @@ class FileRows:
 
 
 def nothing(*_: object) -> None:
-    """Do nothing; the ``release`` of rows that hold no memory of a budget."""
+    """Do nothing: the ``release`` of rows that hold no memory of a budget."""

@@ -1,4 +1,4 @@
-"""Invalid UTF-8 in files: it is detected and reported, or replaced as Spark shows it.
+"""Finds invalid UTF-8 in files, and reports it or replaces it as Spark does.
 
 Arrow's readers do not validate text. One invalid value makes other libraries fail for the whole column, or return
 different text.
@@ -38,7 +38,7 @@ class NotUtf8(Exception):
         """Return the error for the row ``row`` of the file, counted from 0."""
         shown = repr(self.value[:_MOST_SHOWN]) + ("..." if len(self.value) > _MOST_SHOWN else "")
         return DataError(
-            f"Column {'.'.join(self.path)!r} must have UTF-8 text, but the row {row} of the file, counted from 0, has "
+            f"Text in column {'.'.join(self.path)!r} must be UTF-8, but row {row} of the file, counted from 0, has "
             f"{shown}. Ask the provider to correct it, or read with ReadOptions(invalid_text='replace')."
         )
 
@@ -50,7 +50,7 @@ def check_text(array: pa.StringArray) -> None:
     character.
     """
     _, offsets, data = array.buffers()
-    # During an Arrow call other threads take the interpreter lock, and this one waits to get it back.
+    # An Arrow call lets other threads take the interpreter lock, and waits to get it back; small ASCII text needs none.
     if data is None or (data.size <= _FEW_BYTES and data.to_pybytes().isascii()):
         return
     if len(array) < _FEW_VALUES:
@@ -70,14 +70,15 @@ def check_text(array: pa.StringArray) -> None:
 
 
 def expanded(array: pa.Array) -> pa.Array:
-    """Return the values of an array that was read as a dictionary; any other array as it is.
+    """Decode an array that was read as a dictionary; return any other array unchanged.
 
     Raises ``pyarrow.ArrowIndexError`` for an index that the dictionary does not have.
     """
     if not isinstance(array, pa.DictionaryArray):
         return array
     values, indices = array.dictionary, array.indices
-    # Arrow reserves memory for as many texts of the average length, so one long text among few would reserve gigabytes.
+    # Arrow reserves memory for one text of the dictionary's average length per row, so one long text among few would
+    # reserve gigabytes.
     rows = max(1, _MOST_RESERVED * len(values) // max(1, values.nbytes))
     # Unlike 'take', a cast does not check the indices, which come from the file.
     parts = [values.take(indices.slice(start, rows)) for start in range(0, max(1, len(indices)), rows)]
@@ -142,9 +143,9 @@ def replaced(array: pa.StringArray) -> pa.StringArray:
 def as_shown(value: bytes) -> str:
     """Return the text that Spark (Java's decoder) shows for ``value``.
 
-    One U+FFFD replaces each part of a character that is cut or that cannot continue (Unicode, "U+FFFD Substitution of
-    Maximal Subparts"), as in Python and browsers; one also replaces each encoded surrogate, which they replace by two
-    or three.
+    As in Python and browsers, one U+FFFD replaces each incomplete or invalid part of a character (Unicode, "U+FFFD
+    Substitution of Maximal Subparts"). Unlike there, one U+FFFD also replaces each encoded surrogate, for which they
+    use two or three.
     """
     return value.decode("utf-8", _AS_JAVA)
 

@@ -1,4 +1,4 @@
-"""Deletion vectors of a read; one request fetches those that are close together in one file."""
+"""Downloads the deletion vectors of a read; one request fetches vectors that are close together in one file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _GAP = 4 * 1024 * 1024
 
 
 class Vectors:
-    """Downloads and decodes deletion vectors, each byte once: the first ``get`` downloads all vectors noted so far.
+    """Downloads and decodes deletion vectors. The first ``get`` for a file downloads all of its vectors noted so far.
 
-    Bytes are dropped when the last vector in them was decoded. ``note`` may be called on any thread, ``get`` on the
-    loop.
+    Downloaded bytes are dropped once the last vector in them is decoded. ``note`` may be called on any thread, ``get``
+    only on the event loop.
     """
 
     def __init__(self, table: str, reader: Reader, cache: FileCache | None = None) -> None:
@@ -54,13 +54,14 @@ class Vectors:
     async def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> DeletionVector:
         """Return the vector; ``number`` is the task's place in the read.
 
-        Raises ``DataError`` or ``TransportError`` if the bytes do not arrive or do not decode, ``ProtocolError`` if the
-        vector is stored by a relative path, which no recipient can follow.
+        Raises ``DataError`` or ``TransportError`` if the bytes cannot be downloaded or decoded, ``ProtocolError`` if
+        the server gives a relative path, which no recipient can resolve.
         """
         descriptor = ref.descriptor
         if descriptor.storage_type == "u":
             raise ProtocolError(
-                "The server sent a deletion vector by a path relative to the table; it must send a URL or the vector."
+                "The server must send a deletion vector inline or as a URL, but it sent a path relative to the table. "
+                "Tell the provider of the server."
             )
         if descriptor.storage_type == "i":
             return decode_inline(descriptor)
@@ -101,7 +102,7 @@ class Vectors:
 
     async def _fetch(self, ref: DeletionVectorRef, task: FileTask, wanted: ByteRange, number: int) -> pa.Buffer:
         url = ref.descriptor.path_or_inline_dv
-        # Before its data file, because only the vector shows which rows are needed.
+        # This order comes before the data file's, because only the vector shows which rows are needed.
         file = RemoteFile(
             self._reader,
             key=ref.key,

@@ -19,7 +19,7 @@ _SMALL = 2 * _MB
 
 
 def is_wanted_whole(read: FileRead) -> bool:
-    """Whether to download the whole file instead of reading its footer first."""
+    """Return whether to download the whole file instead of reading its footer first."""
     size, shared = read.task.size, read.shared
     if size < 0 or size > _LARGEST_WHOLE or read.task.row_groups is not None:
         return False

@@ -658,7 +658,7 @@ def test_local_files_of_another_machine_are_not_read(
     [
         ({"file_format": "AVRO"}, UnsupportedFeatureError, "data files in the format 'avro'"),
         ({"file_format": "ORC"}, UnsupportedFeatureError, "data files in the format 'orc'"),
-        ({"record_count": 5}, DataError, "The log says the file has 5 rows|5 rows"),
+        ({"record_count": 5}, DataError, "The table's metadata states 5 rows|5 rows"),
         ({"file_size_in_bytes": 10}, DataError, "expected a file of 10 bytes"),
         ({"file_path": "file://{root}/data/none.parquet"}, DataError, "none.parquet"),
     ],

@@ -485,7 +485,7 @@ def test_defaults_of_another_type_are_refused(
     made = _with_default(tmp_path / "t", kind, default)
     server.share("t", made.metadata)
 
-    with pytest.raises(ds.DataError, match="as its initial default"):
+    with pytest.raises(ds.DataError, match="The initial default of column"):
         server.table().scan().to_arrow()
     assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
 

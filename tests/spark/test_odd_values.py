@@ -43,13 +43,13 @@ def test_invalid_utf8_is_replaced_as_in_spark(spark: Any, tmp_path: pathlib.Path
         assert scan.to_pandas()["t"].tolist() == shown
         assert scan.to_polars()["t"].to_list() == shown
         first = next(number for number, text in enumerate(TEXTS) if as_shown(text).encode() != text)
-        with pytest.raises(ds.DataError, match=rf"Column 't' must have UTF-8 text, but the row {first} of the file"):
+        with pytest.raises(ds.DataError, match=rf"Text in column 't' must be UTF-8, but row {first} of the file"):
             found.scan().to_arrow()
         if HAS_DATA_SOURCES:
             url = f"{server.profile_path}#s.s.t"
             frame = spark.read.format("deltaSharing").option("invalidText", "replace").load(url)
             assert [row.t for row in frame.orderBy("id").collect()] == shown
-            with pytest.raises(Exception, match="must have UTF-8 text"):
+            with pytest.raises(Exception, match="must be UTF-8"):
                 spark.read.format("deltaSharing").load(url).collect()
 
 

@@ -393,7 +393,9 @@ def stubbed(file: File, batches: Any) -> File:
 @pytest.mark.parametrize("rows", [999, 1001])
 def test_row_count_that_differs_from_the_footer_is_refused(rows: int) -> None:
     file = stubbed(File(numbers(1000)), lambda batches: [numbers(rows).combine_chunks().to_batches()[0]])
-    with pytest.raises(DataError, match=f"Row group 0 should hold 1000 rows up to its end, but {rows} were found"):
+    with pytest.raises(
+        DataError, match=f"Row group 0 must end at row 1000 of the file, but its decoded rows end at row {rows}"
+    ):
         file.batches()
 
 
@@ -733,7 +735,7 @@ def test_invalid_text_is_refused_in_unconverted_batches(rows: int, valid: str, b
     texts = pa.array([valid.encode()] * (rows - 1) + [bad], pa.binary())
     broken = pa.StringArray.from_buffers(rows, *texts.buffers()[1:])
     file = File(pa.table({"a": pa.array(range(rows), pa.int64()), "b": broken}), batch_rows=rows)
-    with pytest.raises(DataError, match=f"Column 'b' must have UTF-8 text, but the row {rows - 1} of the file"):
+    with pytest.raises(DataError, match=f"Text in column 'b' must be UTF-8, but row {rows - 1} of the file"):
         file.batches()
 
 

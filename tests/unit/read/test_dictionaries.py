@@ -149,7 +149,7 @@ def invalid(values: list[bytes]) -> pa.Table:
 def test_error_of_an_invalid_dictionary_text_has_the_row() -> None:
     file = File(invalid([b"good"] * 7 + [b"\xff"] + [b"good"] * 3))
     assert dictionaries(file) == ["text"]
-    with pytest.raises(DataError, match=r"Column 'text' must have UTF-8 text, but the row 7 of the file"):
+    with pytest.raises(DataError, match=r"Text in column 'text' must be UTF-8, but row 7 of the file"):
         file.batches()
 
 

@@ -125,9 +125,7 @@ def test_invalid_text_is_an_error_or_replaced(make_table: MakeTable, nesting: st
     content = as_table(build(texts(values)))
     table = make_table(content.schema)
     table.add(content, write={"row_group_size": max(8, rows // 3)})
-    with pytest.raises(
-        DataError, match=r"must have UTF-8 text, but the row 13 of the file, counted from 0, has"
-    ) as caught:
+    with pytest.raises(DataError, match=r"must be UTF-8, but row 13 of the file, counted from 0, has") as caught:
         table.read()
     assert f"Column {path!r} must" in str(caught.value)
     assert r"b'Stra\xdfe'. Ask the provider" in str(caught.value)
@@ -178,7 +176,7 @@ def test_binary_column_of_a_file_is_checked_as_text(make_table: MakeTable, kind:
     stored = stored.cast(kind) if pa.types.is_binary(kind) else stored.cast(pa.large_binary()).view(kind)
     table = make_table(as_table(build(pa.array(["a"]))).schema)
     table.add(as_table(build(stored)))
-    with pytest.raises(DataError, match=rf"Column '{path}' must have UTF-8 text, but the row 1 of"):
+    with pytest.raises(DataError, match=rf"Text in column '{path}' must be UTF-8, but row 1 of"):
         table.read()
     assert table.read(options=REPLACE)["c"].to_pylist() == [shown("good"), shown(SHOWN), shown(None)]
 
