@@ -457,7 +457,7 @@ def test_deletion_vector_of_another_file_is_refused(made: HandMade, server: Iceb
     made.commit([made.manifest([file]), made.manifest([vector], content=1)])
     server.share("t", made.metadata)
 
-    with pytest.raises(DataError, match="names the row 17, but the file has 4 rows"):
+    with pytest.raises(DataError, match="contains row 17, counted from 0, but the file has only 4 rows"):
         server.table().scan().to_arrow()
 
 

@@ -105,7 +105,7 @@ def test_missing_struct_with_a_partition_value_is_refused(server: IcebergServer,
     made = _made(tmp_path)
     made.commit([_in_partition(made, "x", 5, LACKING.select(["a"]))])
 
-    with pytest.raises(DataError, match=r"The file has no column 's\.x'"):
+    with pytest.raises(DataError, match=r"The file must have the partition column 's\.x'"):
         _table(server, made).scan().to_arrow()
 
 
@@ -140,7 +140,7 @@ def test_null_partition_value_is_not_an_initial_default(server: IcebergServer, t
     made.metadata["schemas"][0]["fields"][2]["type"]["fields"][0] = {**FIELDS[0], "initial-default": 9}
     made.commit([_in_partition(made, "x", None, LACKING)])
 
-    with pytest.raises(DataError, match=r"The file has no column 's\.x'"):
+    with pytest.raises(DataError, match=r"The file must have the partition column 's\.x'"):
         _table(server, made).scan().to_arrow()
 
 

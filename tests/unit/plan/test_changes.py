@@ -507,7 +507,7 @@ def test_vector_past_the_end_of_a_file_is_refused(
     if before:
         file = feed.actions.pop()
         feed.actions.append(replace(file, action=replace(file.action, deletion_vector=vector(1, 2, 77))))
-    with pytest.raises(DataError, match=r"names the row 77, but the file has 10 rows.*id-a"):
+    with pytest.raises(DataError, match=r"contains row 77, counted from 0, but the file has only 10 rows.*id-a"):
         feed.read(columns)
 
 

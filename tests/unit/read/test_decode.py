@@ -621,7 +621,7 @@ def test_deleted_rows_are_excluded_from_selected_rows(without: Any, only: Any, v
     last = max((row for item in (without, only) if item is not None for row in item.positions()), default=-1)
     selection.check(last + 1)
     if last >= 0:
-        with pytest.raises(DataError, match=f"names the row {last}, but the file has {last} rows"):
+        with pytest.raises(DataError, match=f"contains row {last}, counted from 0, but the file has only {last} rows"):
             selection.check(last)
 
 

@@ -181,7 +181,7 @@ def test_vector_past_the_end_of_a_file_is_always_refused(
         default_row_commit_version=1,
         name="bad",
     )
-    with pytest.raises(DataError, match=rf"names the row {past}, but the file has 10 rows.*id-bad"):
+    with pytest.raises(DataError, match=rf"contains row {past}, counted from 0, but the file has only 10 rows.*id-bad"):
         table.read(**KINDS_OF_READ[kind])
 
 
