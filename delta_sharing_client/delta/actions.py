@@ -1,11 +1,11 @@
 """The actions of the Delta log as typed values (Delta Transaction Log Protocol, "Actions").
 
-Both response formats of Delta Sharing, and the commits and checkpoints of a local log, are decoded into these.
-Fields that only a sharing server sends for a file are next to its action, in a ``SharedFile``.
+The two response formats of Delta Sharing, and the commits and checkpoints of a Delta log, are decoded into these types.
+A ``SharedFile`` holds the action of a file together with the fields that only a sharing server sends for it.
 
-Field names are the specification's in snake case; JSON has them in camel case. No action changes once it is made. The
-structs of files are not tracked by the garbage collector (``gc=False``), because a snapshot can have a million of them;
-they contain no cycles.
+Field names are those of the specification in snake case; JSON uses camel case. Actions are immutable. The garbage
+collector does not track the structs of files (``gc=False``), because a snapshot can have a million of them; they
+contain no cycles.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 StorageType = Literal["u", "i", "p"]
 _LONG_MAX = 2**63 - 1
 Long = Annotated[int, msgspec.Meta(ge=-_LONG_MAX, le=_LONG_MAX)]
-"""A 64-bit number; larger ones in JSON are malformed and do not decode."""
+"""A 64-bit integer; a JSON number out of its range is malformed and does not decode."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=_LONG_MAX)]
-"""A number of bytes or rows, or a position: a negative one is malformed and does not decode."""
+"""A number of bytes or rows, or a position; a negative number is malformed and does not decode."""
 
 
 class Format(msgspec.Struct, rename="camel", frozen=True):
@@ -32,7 +32,8 @@ class Format(msgspec.Struct, rename="camel", frozen=True):
 class Protocol(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """``protocol``: the reader and writer versions, and the table features, that a client must support.
 
-    ``reader_features`` is a list if and only if ``min_reader_version`` is 3; likewise for writers with 7.
+    A valid protocol has ``reader_features`` if and only if ``min_reader_version`` is 3, and ``writer_features`` if and
+    only if ``min_writer_version`` is 7.
     """
 
     min_reader_version: Long
@@ -60,11 +61,11 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """``deletionVector``: the location of the deleted row positions of one data file.
+    """``deletionVector``: where the deletion vector of one data file is stored.
 
-    ``storage_type`` is ``u`` (file named by a UUID, relative to the table), ``i`` (inline, Z85 text) or ``p`` (absolute
-    path or URL). ``size_in_bytes`` is the length of the serialized bitmap, without its 4-byte length prefix and 4-byte
-    checksum. ``offset`` is the position of the length prefix in the file; ``None`` for inline.
+    ``storage_type`` is ``u`` (a file named by a UUID, relative to the table), ``i`` (inline, as Z85 text) or ``p`` (a
+    file at an absolute path or URL). ``size_in_bytes`` is the length of the serialized bitmap, without its 4-byte
+    length prefix and 4-byte checksum. ``offset`` is the position of the length prefix in the file; ``None`` for inline.
     """
 
     storage_type: StorageType
@@ -83,7 +84,8 @@ class DeletionVectorDescriptor(msgspec.Struct, rename="camel", frozen=True, omit
 class AddFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """``add``: a data file of the table.
 
-    ``path`` is the percent-encoded path of the log, or the pre-signed URL of a sharing response (used verbatim).
+    ``path`` is the percent-encoded path from the log, or the pre-signed URL from a sharing response, which is used
+    verbatim.
     ``partition_values`` maps *physical* partition column names to serialized values.
     """
 
@@ -126,9 +128,9 @@ class AddCdcFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     tags: Union[dict[str, Union[str, None]], None] = None
 
     deletion_vector: ClassVar[None] = None
-    """All rows of a change file are changes."""
+    """A change file has no deletion vector: each of its rows is a change."""
     stats: ClassVar[None] = None
-    """The log has no statistics of change files."""
+    """A log holds no statistics for change files."""
 
 
 class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -140,7 +142,7 @@ class Transaction(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
 
 
 class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
-    """``domainMetadata``: a named configuration; the newest one of a domain wins, and ``removed`` deletes it."""
+    """``domainMetadata``: a named configuration. The newest action of a domain wins; ``removed`` deletes the domain."""
 
     domain: str
     configuration: str
@@ -148,13 +150,13 @@ class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RowIdHighWaterMark(msgspec.Struct, rename="camel", frozen=True):
-    """``rowIdHighWaterMark``: the highest assigned row id, in the first form of row tracking."""
+    """``rowIdHighWaterMark``: the highest row id assigned so far, as the first form of row tracking recorded it."""
 
     high_water_mark: Long
 
 
 class CommitInfo(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """The fields of ``commitInfo`` that a reader needs; the others are free text of the writer."""
+    """The fields of ``commitInfo`` that a reader needs; writers may add any others."""
 
     timestamp: Union[Long, None] = None
     in_commit_timestamp: Union[Long, None] = None
@@ -171,7 +173,8 @@ class CheckpointMetadata(msgspec.Struct, rename="camel", frozen=True, omit_defau
 
 
 class Sidecar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """``sidecar``: a file of a V2 checkpoint with file actions; ``path`` is a name in ``_sidecars`` or absolute."""
+    """``sidecar``: a file with file actions of a V2 checkpoint; ``path`` is a file name in ``_sidecars``, or
+    absolute."""
 
     path: str
     size_in_bytes: Count
@@ -201,10 +204,10 @@ Action = Union[
 class SharedFile(msgspec.Struct, frozen=True, gc=False):
     """A file as a sharing server lists it: ``action``, and the fields that only the server sends (protocol, "File").
 
-    ``file_id`` identifies the data file and ``vector_id`` its deletion vector, whatever the signatures of their
-    URLs. ``version`` and ``timestamp`` (milliseconds since the epoch) are those of the commit. ``renew_at`` is when
-    the URL should be replaced, soon before it expires, in milliseconds of ``instants.steady_ms``; ``None`` if that
-    is not known. For a file of a log that is read in the table's directory, ``file_id`` is its path.
+    ``file_id`` identifies the data file and ``vector_id`` its deletion vector; neither changes when their URLs are
+    signed again. ``version`` and ``timestamp`` (milliseconds since the epoch) are those of the commit. ``renew_at`` is
+    the time, shortly before the URL expires, at which it should be replaced, in milliseconds of ``instants.steady_ms``;
+    ``None`` if unknown. If the table is read from its directory, ``file_id`` is the file's path.
     """
 
     action: FileAction
@@ -216,18 +219,18 @@ class SharedFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class VersionedMetadata(NamedTuple):
-    """A ``metaData`` in a change feed or a ``startingVersion`` response; ``version`` if the server states it."""
+    """A ``metaData`` action of a change feed or a query with ``startingVersion``, and its version, if stated."""
 
     version: int | None
     metadata: Metadata
 
 
 class VersionedProtocol(NamedTuple):
-    """A ``protocol`` in a change feed or a ``startingVersion`` response; ``version`` as in VersionedMetadata."""
+    """A ``protocol`` action of a change feed or a query with ``startingVersion``, and its version, if stated."""
 
     version: int | None
     protocol: Protocol
 
 
 TableAction = Union[SharedFile, VersionedMetadata, VersionedProtocol]
-"""What follows the first two lines of a response."""
+"""An action after the first two lines of a response, which are ``protocol`` and ``metaData``."""

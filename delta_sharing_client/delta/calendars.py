@@ -1,9 +1,10 @@
 """Dates and timestamps in Spark's hybrid calendar, which is Julian before 15 October 1582.
 
-Spark 2 used it, and later versions do if ``spark.sql.parquet.datetimeRebaseModeInWrite`` requests it; the footer of the
-file states this (keys ``org.apache.spark.*``). Delta always uses the Gregorian calendar of ISO 8601, so such a file
-stores other numbers for the same date. Dates are converted exactly. Timestamps before 1900 are converted only if the
-writer worked in UTC: for other zones the conversion depends on the offsets in the writer's Java, so they are refused.
+Spark 2 wrote files in it, and later versions do if ``spark.sql.parquet.datetimeRebaseModeInWrite`` requests it; keys
+``org.apache.spark.*`` in the file's footer record this. Delta always uses the Gregorian calendar of ISO 8601, in which
+the same date is a different number. Dates are converted exactly. Timestamps before 1900 are converted only if the
+writer's time zone was UTC: for other zones the conversion depends on the offsets in the writer's Java, so these
+timestamps are refused.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ _JULIAN_MARCH = 719_470  # days from 1 March of the Julian year 0 to 1970
 
 @dataclass(frozen=True, slots=True)
 class HybridCalendar:
-    """The values of a file that use the hybrid calendar (numbers of INT32 and INT64, or INT96), and the writer's
-    time zone."""
+    """Which values of a file use the hybrid calendar, and the time zone of its writer.
+
+    ``numbers`` is true if dates (INT32) and INT64 timestamps use it, ``int96`` if INT96 timestamps do.
+    """
 
     numbers: bool
     int96: bool
@@ -44,25 +47,25 @@ class HybridCalendar:
     def concerns(self, stored: pa.DataType) -> bool:
         """Return whether a column that the Parquet reader returns as the type ``stored`` uses the hybrid calendar.
 
-        Spark's own numbers have a time zone, INT96 has none.
+        The reader returns INT64 timestamps of Spark with a time zone, and INT96 timestamps without one.
         """
         if pa.types.is_timestamp(stored):
             return self.int96 if stored.tz is None else self.numbers
         return self.numbers and pa.types.is_date32(stored)
 
     def instants(self, array: pa.TimestampArray) -> pa.TimestampArray:
-        """Convert timestamps in microseconds to ISO 8601.
+        """Convert timestamps in microseconds to the calendar of ISO 8601.
 
-        Raises ``DataError`` if one is before 1900 and the writer's zone is not UTC.
+        Raises ``DataError`` if one is before 1900 and the writer's time zone was not UTC.
         """
         oldest = pc.min(array.view(pa.int64())).as_py()
         if oldest is None or oldest >= _AGREED_MICROS:
             return array
         if self.zone not in _UTC:
             raise DataError(
-                "The file has timestamps before 1900 in the hybrid calendar and "
-                f"{f'the time zone {self.zone!r}' if self.zone else 'an unknown time zone'}, so the "
-                "points in time are ambiguous. Ask the provider to rewrite the file with a newer Spark."
+                "The file has timestamps before 1900 in Spark's hybrid calendar, written in "
+                f"{f'the time zone {self.zone!r}' if self.zone else 'an unknown time zone'}, so they are "
+                "ambiguous. Ask the provider to rewrite the file with a newer version of Spark."
             )
         micros = _numbers(array, pa.int64())
         days, rest = np.divmod(micros, MICROS_PER_DAY)
@@ -70,7 +73,7 @@ class HybridCalendar:
 
 
 def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None:
-    """Return the use of the hybrid calendar in a file with these footer keys, ``None`` for no use."""
+    """Return which values use the hybrid calendar in a file whose footer has ``keys``; ``None`` if no value does."""
     if not keys:
         return None
     if _VERSION in keys:
@@ -78,7 +81,7 @@ def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None
         numbers = version < (3, 0) or _LEGACY_DATES in keys
         int96 = version < (3, 1) or _LEGACY_INT96 in keys
     else:
-        # Spark states its version from 2.4.6 on; older versions only wrote the schema of their rows.
+        # Spark has recorded its version since 2.4.6; older versions only wrote the schema of their rows.
         numbers = int96 = _ROW_SCHEMA in keys
     if not numbers and not int96:
         return None
@@ -89,8 +92,7 @@ def hybrid_calendar(keys: Mapping[bytes, bytes] | None) -> HybridCalendar | None
 def gregorian_dates(array: pa.Date32Array) -> pa.Date32Array:
     """Convert dates from the hybrid calendar to ISO 8601: the same year, month and day.
 
-    29 February of a year without one in the Gregorian calendar (1500, 1400, 1300, 1100, ...) becomes 1 March, as in
-    Spark.
+    A 29 February that the Gregorian calendar lacks (in 1500, 1400, 1300, 1100, ...) becomes 1 March, as in Spark.
     """
     oldest = pc.min(array.view(pa.int32())).as_py()
     if oldest is None or oldest >= _SWITCH:
@@ -119,5 +121,5 @@ def _with_numbers(array: pa.Array, numbers: npt.NDArray[np.generic]) -> pa.Array
 
 def _version(text: bytes) -> tuple[int, ...]:
     match = re.match(rb"(\d{1,4})\.(\d{1,4})", text)
-    # A missing version does not mean an old one.
+    # A version that cannot be parsed does not mean an old one.
     return tuple(map(int, match.groups())) if match else (sys.maxsize,)

@@ -1,4 +1,4 @@
-"""Column mapping: from display names to the names in files (Delta log protocol, "Column Mapping")."""
+"""Column mapping: finds a column of the table in data files (Delta log protocol, "Column Mapping")."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def mapping_mode(metadata: Metadata) -> ColumnMappingMode:
 def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
     """Refuse a schema that does not map every column of the table to a column of the data files.
 
-    Every column, including nested ones, needs a physical name that is unique among its siblings; in mode ``ID`` also a
-    column id that is unique in the table (Delta log protocol, "Column Mapping"). Without this check, a read could
-    return nulls, or another column's values. Raises ``ProtocolError`` with the name of the column.
+    Every column, including nested ones, needs a physical name that is unique among its siblings. In mode ``ID`` it also
+    needs a column id that is unique in the table (Delta log protocol, "Column Mapping"). Without this check, a read
+    could return nulls, or another column's values. Raises ``ProtocolError`` that names the column.
     """
     if mode is not ColumnMappingMode.NONE:
         _check(struct, mode, (), {})

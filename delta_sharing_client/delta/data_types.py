@@ -33,20 +33,20 @@ YEAR_MONTH_UNITS = ("year", "month")
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A type without parameters that we support; ``name`` is its text in the schema (``"long"``, ``"char(5)"``)."""
+    """A supported type that is neither nested nor a decimal; ``name`` is its spelling in the schema (``"long"``)."""
 
     name: str
 
     @property
     def base(self) -> str:
-        """The kind of the type, a key of ``type_rows.TYPES``: ``"string"`` for every text type (char, varchar,
-        collated), ``"day_time_interval"`` and ``"year_month_interval"`` for intervals, ``name`` for most others."""
+        """The kind of the type, a key of ``type_rows.TYPES``: ``"string"`` for every string type (char, varchar,
+        collated), ``"day_time_interval"`` or ``"year_month_interval"`` for an interval, ``name`` for most others."""
         return _base(self.name)
 
     @property
     def coordinates(self) -> tuple[str, str | None] | None:
-        """The coordinate reference system of ``geometry`` and ``geography``, a name or PROJJSON, and the edge algorithm
-        of the latter; ``None`` for other types."""
+        """The coordinate reference system (a name or PROJJSON) of a ``geometry`` or ``geography``, and the edge
+        algorithm, which is ``None`` for a ``geometry``. ``None`` for other types."""
         if (match := _GEOMETRY.match(self.name)) is not None:
             return match["crs"] or _DEFAULT_CRS, None
         if (match := _GEOGRAPHY.match(self.name)) is not None:
@@ -102,9 +102,9 @@ class StructField:
 
     @property
     def collation(self) -> str | None:
-        """The collation of a string column other than byte order, as spelled in the schema, or ``None``.
+        """The collation of a string column, as spelled in the schema; ``None`` if it is byte order.
 
-        It affects comparisons, not values.
+        A collation affects comparisons, not values.
         """
         if isinstance(self.type, PrimitiveType) and (match := COLLATED.match(self.type.name)):
             return _unless_binary(match[1])
@@ -117,7 +117,7 @@ class StructField:
     @property
     def type_changes(self) -> list[tuple[str, str]]:
         """The types before and after each change of the column's type, or of a type below it, as spelled in the schema
-        (Delta log protocol, "Type Change Metadata"); malformed ones are not included."""
+        (Delta log protocol, "Type Change Metadata"). Malformed changes are omitted."""
         changes = self.metadata.get(TYPE_CHANGES_KEY)
         pairs = [
             (change.get("fromType"), change.get("toType"))
@@ -142,7 +142,7 @@ class LeftOut:
 class StructType:
     """A record: the table's columns, or a nested struct. Names are unique regardless of case.
 
-    ``left_out`` has the columns of unsupported types; the others can be read.
+    ``left_out`` holds the columns of unsupported types, which are not in ``fields``.
     """
 
     fields: tuple[StructField, ...]
@@ -180,7 +180,7 @@ DataType = Union[PrimitiveType, DecimalType, ArrayType, MapType, StructType]
 
 
 def children(data_type: DataType) -> list[tuple[str, DataType]]:
-    """Return the types one level below, each with its name in a path."""
+    """Return the types directly inside ``data_type``, each with the name by which a column path refers to it."""
     if isinstance(data_type, StructType):
         return [(item.name, item.type) for item in data_type.fields]
     if isinstance(data_type, ArrayType):
@@ -189,7 +189,7 @@ def children(data_type: DataType) -> list[tuple[str, DataType]]:
 
 
 def is_void(data_type: DataType) -> bool:
-    """Whether null is the only value of the type (Delta log protocol, "Void Type")."""
+    """Return whether null is the only value of the type (Delta log protocol, "Void Type")."""
     return isinstance(data_type, PrimitiveType) and data_type.base == "void"
 
 
@@ -210,7 +210,7 @@ SPELLINGS: dict[str, Callable[[str], object]] = {
     "day_time_interval": lambda name: _is_interval(name, DAY_TIME_UNITS),
     "year_month_interval": lambda name: _is_interval(name, YEAR_MONTH_UNITS),
 }
-"""For each type with parameters in its name: whether a name in a schema means it."""
+"""For each kind of type whose name has parameters, a test of whether a name in a schema is of that kind."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -228,7 +228,7 @@ def _unless_binary(collation: str) -> str | None:
 
 
 def type_text(data_type: DataType) -> str:
-    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, with the names of the Delta log."""
+    """Return ``data_type`` on one line, such as ``array<struct<a: long>>``, in the type names of the Delta log."""
     if isinstance(data_type, StructType):
         return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in data_type.fields)}>"
     if isinstance(data_type, ArrayType):
@@ -237,5 +237,5 @@ def type_text(data_type: DataType) -> str:
         return f"map<{type_text(data_type.key)}, {type_text(data_type.value)}>"
     if isinstance(data_type, DecimalType):
         return f"decimal({data_type.precision},{data_type.scale})"
-    # A coordinate reference system may be defined on many lines.
+    # The definition of a coordinate reference system may have many lines.
     return re.sub(r"\{.*\}", "{...}", data_type.name, flags=re.DOTALL)

@@ -2,10 +2,10 @@
 
 ::
 
-    inline (i)     Z85 text of the serialized bitmap, padded to 4 bytes with zeros, or in the text with "#"
+    inline (i)     Z85 text of the serialized bitmap, whose bytes are padded with zeros, or its text with "#"
     file (u, p)    version byte 1 | (size u32 BE | serialized bitmap | CRC-32 u32 BE)*
 
-A vector without ``offset`` begins at byte 0 of its file, which then has no version byte.
+A vector without ``offset`` begins at byte 0 of its file, which has no version byte then.
 
 A serialized bitmap is a 64-bit Roaring bitmap ("Deletion Vector Format"; RoaringFormatSpec) in one of two forms::
 
@@ -13,12 +13,13 @@ A serialized bitmap is a 64-bit Roaring bitmap ("Deletion Vector Format"; Roarin
     native     magic u32    1681511376 | buckets u32    | (size u32   | bitmap)*        key = index of the bucket
     bitmap     cookie | types and counts | offsets | containers                            always little-endian
 
-Delta wrote the native form first, and still writes it inline in places. Its three integers are big-endian in the
-example of the log protocol and little-endian in files; the magic number tells which.
+Delta wrote the native form first, and in some places still writes it inline. Its three integers are big-endian in the
+example of the log protocol and little-endian in files; the magic number shows the byte order.
 
-Nothing is trusted: size, checksum, layout and cardinality must match each other and the descriptor, and memory is
-proportional to the bytes received. ``pyroaring`` 1.2 checks the inside of a bitmap: bounds, order and counts of every
-container. This module checks the rest: the end of the bytes, the order of the keys, and that positions have 63 bits.
+The input is not trusted: size, checksum, layout and cardinality must match each other and the descriptor, and the
+memory used is proportional to the bytes received. ``pyroaring`` 1.2 checks the bounds, order and counts of every
+container in a bitmap. This module checks the rest: that the bitmap ends with the bytes, that the keys ascend, and that
+positions fit in 63 bits.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class DeletionVector:
         """
         values = [int(position) for position in positions]
         if values and not 0 <= min(values) <= max(values) <= MAX_POSITION:
-            raise UsageError("Row positions must lie between 0 and 2^63 - 1, found one that does not.")
+            wrong = min(values) if min(values) < 0 else max(values)
+            raise UsageError(f"Row positions must lie between 0 and 2^63 - 1, found {wrong}.")
         return cls(pyroaring.BitMap64(values))
 
     @property
@@ -74,15 +76,15 @@ class DeletionVector:
 
     @property
     def last_position(self) -> int:
-        """The greatest deleted position, or -1."""
+        """The greatest deleted position, or -1 if no row is deleted."""
         return int(self._bitmap.max()) if self._bitmap else -1
 
     def positions(self) -> npt.NDArray[np.uint64]:
-        """Return the deleted positions in ascending order (8 bytes each)."""
+        """Return the deleted positions in ascending order, as an array of unsigned 64-bit integers."""
         return _to_array(self._bitmap)
 
     def keep_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Return a mask of the rows ``[start, start + length)`` that are not deleted, ``None`` if no row is deleted."""
+        """Return a mask that is true for the rows of ``[start, start + length)`` that are kept; ``None`` if all are."""
         stop = start + length
         if not self._bitmap.range_cardinality(start, stop):
             return None
@@ -119,18 +121,18 @@ class DeletionVector:
 def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
     """Return the deletion vector of an inline descriptor (storage type ``i``).
 
-    Raises ``DataError`` if the text is not Z85, or size, layout or cardinality contradict the descriptor.
+    Raises ``DataError`` if the text is not Z85, or if size, layout or cardinality contradict the descriptor.
     """
     _check_numbers(descriptor)
     if descriptor.storage_type != "i":
-        raise DataError(f"An inline deletion vector has the storage type 'i', found {descriptor.storage_type!r}.")
+        raise DataError(f"An inline deletion vector must have the storage type 'i', found {descriptor.storage_type!r}.")
     data = z85_decode(descriptor.path_or_inline_dv)
     size = descriptor.size_in_bytes
     # Delta pads the bytes with zeros; delta-kernel-rs pads the text, so the bytes have the exact length.
     expected = size if len(data) % 4 else size + -size % 4
     if len(data) != expected:
         raise DataError(
-            f"An inline deletion vector must hold the {size} bytes of its sizeInBytes, and at most 3 more up to a "
+            f"An inline deletion vector must decode to {size} bytes (its sizeInBytes), padded to at most the next "
             f"multiple of 4; found {len(data)} bytes."
         )
     return _decode(memoryview(data)[:size], descriptor.cardinality)
@@ -139,18 +141,18 @@ def decode_inline(descriptor: DeletionVectorDescriptor) -> DeletionVector:
 def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: int = 0) -> DeletionVector:
     """Return the deletion vector that ``descriptor`` (storage type ``u`` or ``p``) points to.
 
-    ``blob`` has the bytes of the file from ``base`` on, at least :func:`byte_range`. If ``base`` is 0, the version
-    of the file is checked, unless a vector starts there. Raises ``DataError`` if the bytes end too soon, or version,
-    size, checksum, layout or cardinality are wrong.
+    ``blob`` holds the bytes of the file from position ``base`` on, and must include the range that :func:`byte_range`
+    returns. If ``base`` is 0, the format version of the file is checked, unless a vector starts at byte 0. Raises
+    ``DataError`` if bytes are missing, or if version, size, checksum, layout or cardinality are wrong.
     """
     start, stop = byte_range(descriptor)
     view = memoryview(blob).cast("B")
     if base < 0 or start < base or stop > base + len(view):
         raise DataError(
-            f"A deletion vector is in bytes {start} to {stop} of its file,"
-            f" found only bytes {base} to {base + len(view)}: the file or the response is truncated."
+            f"A deletion vector must be in bytes {start} to {stop} of its file,"
+            f" but only bytes {base} to {base + len(view)} were read: the file or the response is truncated."
         )
-    # Instead of the version, the size of another vector may be at the beginning: its first byte is 0.
+    # A file without a version byte begins with the size of another vector, whose first byte is 0.
     if base == 0 < start and view[0] != FILE_VERSION and (view[0] != 0 or start < _SMALLEST):
         raise DataError(f"A deletion vector file must have the format version {FILE_VERSION}, found {view[0]}.")
     record = view[start - base : stop - base]
@@ -163,14 +165,14 @@ def decode_file(blob: BytesLike, descriptor: DeletionVectorDescriptor, *, base: 
     (expected,) = struct.unpack_from(">I", record, _SIZE_BYTES + size)
     computed = zlib.crc32(data)
     if computed != expected:
-        raise DataError(f"A deletion vector's CRC-32 must be {expected:#010x} as stored, found {computed:#010x}.")
+        raise DataError(f"A deletion vector's CRC-32 must be the stored {expected:#010x}, found {computed:#010x}.")
     return _decode(data, descriptor.cardinality)
 
 
 def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
-    """Return ``(start, stop)``: the bytes of the file with size prefix, bitmap and checksum.
+    """Return ``(start, stop)``, the range of the file's bytes that holds size prefix, bitmap and checksum.
 
-    Raises ``DataError`` if the vector is inline, or offset or size are out of range.
+    Raises ``DataError`` if the vector is inline, or if its offset or size is out of range.
     """
     _check_numbers(descriptor)
     if descriptor.storage_type == "i":
@@ -180,24 +182,28 @@ def byte_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
 
 
 def relative_path(descriptor: DeletionVectorDescriptor) -> str:
-    """Return the file's path relative to the table's root, for storage type ``u``:
+    """Return the path of the file of a vector with storage type ``u``, relative to the table's root:
     ``[prefix/]deletion_vector_<uuid>.bin``.
 
-    Raises ``DataError`` for other storage types, a text without a Z85 UUID at its end, and a prefix that is not a plain
-    directory name.
+    Raises ``DataError`` for other storage types, if ``path_or_inline_dv`` does not end with a Z85 UUID, and if its
+    prefix is not a plain directory name.
     """
     text = descriptor.path_or_inline_dv
     if descriptor.storage_type != "u":
-        raise DataError(f"Only storage type 'u' names a file by UUID, found {descriptor.storage_type!r}.")
+        raise DataError(
+            f"A deletion vector file named by a UUID must have the storage type 'u', found {descriptor.storage_type!r}."
+        )
     if len(text) < _UUID_CHARACTERS:
-        raise DataError(f"A deletion vector file is named by {_UUID_CHARACTERS} Z85 characters, found {len(text)}.")
+        raise DataError(
+            f"A deletion vector file must be named by {_UUID_CHARACTERS} Z85 characters, found only {len(text)}."
+        )
     prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
     # The prefix becomes a directory name, and must not lead out of the table.
     if prefix in (".", "..") or any(character in "/\\\0" for character in prefix):
         raise DataError(f"The prefix of a deletion vector file must be one directory name, found {prefix!r}.")
     data = z85_decode(encoded)
     if len(data) != _UUID_BYTES:
-        raise DataError(f"A deletion vector file is named by a UUID of {_UUID_BYTES} bytes, found {len(data)}.")
+        raise DataError(f"A deletion vector file must be named by a UUID of {_UUID_BYTES} bytes, found {len(data)}.")
     name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
     return f"{prefix}/{name}" if prefix else name
 
@@ -211,10 +217,10 @@ def encode_file(
     *,
     prefix: str = "",
 ) -> tuple[bytes, list[DeletionVectorDescriptor]]:
-    """Return the bytes of a file with ``vectors`` one after the other, and a descriptor for each.
+    """Return the bytes of a file with ``vectors`` one after the other, and a descriptor of each.
 
     ``name`` is a UUID for storage type ``u`` (:func:`relative_path` returns the path), or an absolute path or URL for
-    ``p``. ``prefix`` is a directory below the table's root, for a UUID.
+    ``p``. ``prefix`` is a directory below the table's root, and is used only with a UUID.
     """
     storage: StorageType = "u" if isinstance(name, uuid.UUID) else "p"
     text = prefix + z85_encode(name.bytes) if isinstance(name, uuid.UUID) else name
@@ -228,7 +234,7 @@ def encode_file(
 
 
 def encode_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
-    """Return an inline descriptor of ``vector``, as Delta writes it: the bytes are padded to 4 with zeros."""
+    """Return an inline descriptor of ``vector``, as Delta writes it: zeros pad the bytes to a multiple of 4."""
     data = _serialize(vector._bitmap)
     text = z85_encode(data + bytes(-len(data) % 4))
     return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
@@ -260,16 +266,16 @@ _POWERS = np.array([85**4, 85**3, 85**2, 85, 1], dtype=np.uint64)
 def z85_decode(text: str) -> bytes:
     """Return the bytes of ``text``: 4 for every 5 characters.
 
-    The last five characters may start with ``#``; each stands for one missing byte. This is the padding of the Rust
-    library "z85", which delta-kernel-rs uses. It is not ambiguous: in ZeroMQ's RFC 32 no group starts with ``#``,
-    because it would exceed 32 bits. Raises ``DataError`` if the length is not a multiple of 5, a character is not in
-    the alphabet, or a group exceeds its bytes.
+    The last five characters may start with up to three ``#``, one for each missing byte. The Rust library "z85", which
+    delta-kernel-rs uses, pads text in this way. It is unambiguous: in ZeroMQ's RFC 32 no group starts with ``#``,
+    because its value would exceed 32 bits. Raises ``DataError`` if the length is not a multiple of 5, if a character is
+    not in the alphabet, or if the value of a group does not fit in its bytes.
     """
     if len(text) % 5:
         raise DataError(f"Z85 text must have a length that is a multiple of 5, found {len(text)} characters.")
     # Characters above Latin-1 would become "?", which is a legal digit, so non-ASCII text is refused first.
     if not text.isascii():
-        raise DataError("Z85 text must consist of its 85 ASCII characters, found a character that is not ASCII.")
+        raise DataError("Z85 text must consist of the 85 ASCII characters of Z85, found a character that is not ASCII.")
     tail = text[-5:]
     missing = len(tail) - len(tail.lstrip(_PADDING))
     if missing > 3:
@@ -280,25 +286,29 @@ def z85_decode(text: str) -> bytes:
     wrong = np.flatnonzero(digits == _NO_DIGIT)
     if wrong.size:
         at = int(wrong[0])
-        raise DataError(f"Z85 text must consist of its 85 characters, found {text[at]!r} at position {at}.")
+        raise DataError(f"Z85 text must consist of the 85 characters of Z85, found {text[at]!r} at position {at}.")
     words = digits.reshape(len(digits) // 5, 5).astype(np.uint64) @ _POWERS
     too_large = np.flatnonzero(words > 0xFFFFFFFF)
     if too_large.size:
         at = int(too_large[0]) * 5
-        raise DataError(f"Each five Z85 characters must fit in 32 bits, those at position {at} do not.")
+        raise DataError(
+            f"Each group of five Z85 characters must fit in 32 bits, but the one at position {at} does not."
+        )
     data = words.astype(">u4").tobytes()
     if any(data[len(data) - 4 : len(data) - 4 + missing]):
-        raise DataError(f"The last {5 - missing} Z85 characters must fit in the bytes they stand for ({4 - missing}).")
+        raise DataError(
+            f"The last {5 - missing} Z85 characters must fit in {4 - missing} byte(s), but their value is too large."
+        )
     return data[:-4] + data[len(data) - 4 + missing :] if missing else data
 
 
 def z85_encode(data: bytes) -> str:
     """Return the Z85 text of ``data``: 5 characters for every 4 bytes.
 
-    Raises ``UsageError`` if the length is not a multiple of 4 (Delta pads with zero bytes and stores the true length).
+    Raises ``UsageError`` if the length is not a multiple of 4. (Delta pads with zero bytes and stores the true length.)
     """
     if len(data) % 4:
-        raise UsageError(f"Z85 encodes a multiple of 4 bytes, found {len(data)}: pad the data with zero bytes.")
+        raise UsageError(f"Z85 data must have a multiple of 4 bytes, found {len(data)}: pad it with zero bytes.")
     words = np.frombuffer(data, dtype=">u4").astype(np.uint64)
     digits = (words[:, None] // _POWERS) % np.uint64(85)
     text: bytes = _CHARACTERS[digits.astype(np.uint8)].tobytes()
@@ -318,7 +328,7 @@ _BITSET_BYTES = 8192
 
 
 def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
-    """Return the vector of a serialized bitmap in either form; it must use all of ``data``."""
+    """Decode a serialized bitmap in either form; it must take up all of ``data``."""
     data = memoryview(data)
     magic = bytes(data[:4])
     if magic == struct.pack("<I", PORTABLE_MAGIC):
@@ -328,7 +338,9 @@ def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
     elif magic == struct.pack(">I", NATIVE_MAGIC):
         buckets = list(_native_buckets(data, "big"))
     else:
-        raise DataError(f"A bitmap starts with the magic number {PORTABLE_MAGIC} or {NATIVE_MAGIC}, found {magic!r}.")
+        raise DataError(
+            f"A bitmap must start with the magic number {PORTABLE_MAGIC} or {NATIVE_MAGIC}, found {magic!r}."
+        )
     parts: list[bytes | memoryview] = [struct.pack("<Q", len(buckets))]
     for key, bitmap in buckets:
         parts += (struct.pack("<I", key), bitmap)
@@ -337,7 +349,9 @@ def _decode(data: BytesLike, cardinality: int | None = None) -> DeletionVector:
     except (ValueError, IndexError) as error:
         raise DataError(f"A bitmap's containers must match their headers: {error}.") from None
     if cardinality is not None and len(decoded) != cardinality:
-        raise DataError(f"The bitmap must hold {cardinality} row positions (its cardinality), found {len(decoded)}.")
+        raise DataError(
+            f"A deletion vector must hold {cardinality} row positions (its cardinality), found {len(decoded)}."
+        )
     return DeletionVector(decoded)
 
 
@@ -346,14 +360,16 @@ def _serialize(bitmap: pyroaring.BitMap64) -> bytes:
 
 
 def _portable_buckets(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the buckets: the upper half of their values as key, and the serialized 32-bit bitmap of the lower half."""
-    count = _number(data, 4, 8, "its count of buckets")
+    """Yield the key of each bucket (the upper half of its values), and the serialized bitmap of the lower halves."""
+    count = _number(data, 4, 8, "its bucket count")
     at = 12
     previous = -1
     for _ in range(count):
         key = _number(data, at, 4, "a bucket's key")
         if key <= previous or key >> 31:
-            raise DataError(f"The keys of a bitmap's buckets must ascend below 2^31, found {key} after {previous}.")
+            raise DataError(
+                f"The bucket keys of a bitmap must ascend and stay below 2^31, found {key} after {previous}."
+            )
         previous = key
         stop = at + 4 + _bitmap_size(data[at + 4 :])
         yield key, data[at + 4 : stop]
@@ -362,14 +378,16 @@ def _portable_buckets(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _native_buckets(data: memoryview, order: Literal["little", "big"]) -> Iterator[tuple[int, memoryview]]:
-    count = _number(data, 4, 4, "its count of buckets", order)
+    count = _number(data, 4, 4, "its bucket count", order)
     at = 8
     for key in range(count):
         size = _number(data, at, 4, "a bucket's size", order)
         bitmap = data[at + 4 : at + 4 + size]
         end = _bitmap_size(bitmap)
         if end != size:
-            raise DataError(f"Bucket {key} of a bitmap claims {size} bytes, its containers end after {end}.")
+            raise DataError(
+                f"Bucket {key} of a bitmap must end with its containers: it has {size} bytes, they have {end}."
+            )
         yield key, bitmap
         at += 4 + size
     _check_end(data, at)
@@ -393,7 +411,7 @@ def _bitmap_size(data: memoryview) -> int:
         at = 8
     else:
         raise DataError(
-            f"A 32-bit bitmap starts with the cookie {_COOKIE_PLAIN} or {_COOKIE_WITH_RUNS}, found {cookie}."
+            f"A 32-bit bitmap must start with the cookie {_COOKIE_PLAIN} or {_COOKIE_WITH_RUNS}, found {cookie}."
         )
     _need(data, at, 4 * containers, "its container headers")
     counts = struct.unpack_from(f"<{2 * containers}H", data, at)[1::2]

@@ -1,7 +1,7 @@
-"""A table of every feature of the Delta protocol and this client's support for it.
+"""Every table feature of the Delta protocol, and this client's support for it.
 
-The refusal of a table, the capabilities header and the table in the documentation use :data:`FEATURES`. Names compare
-regardless of case, as in Delta (older texts have ``timestampNTZ``).
+:data:`FEATURES` decides which tables are refused, what the capabilities header lists, and what the documentation's
+table of features shows. Names compare regardless of case, as in Delta: older documents write ``timestampNTZ``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Feature:
 
     ``operations`` are the operations that this client supports on a table with the feature; a writer-only feature
     never prevents a read. ``parquet_format``: the sharing protocol's parquet response format can represent such a
-    table. ``log_only``: the feature does not affect a server's list of files. ``reads_log`` false: the client cannot
-    read a log with it.
+    table. ``log_only``: the feature does not affect a server's list of files. ``reads_log``: this client can read the
+    log of such a table.
     """
 
     name: str
@@ -85,7 +85,7 @@ FEATURES: tuple[Feature, ...] = (
     _reader("variantType-preview", "like variantType"),
     _reader("variantShredding", "shredded values are reassembled"),
     _reader("variantShredding-preview", "like variantShredding"),
-    _reader("intervalType-preview", "as months, or as microseconds", parquet=True),
+    _reader("intervalType-preview", "returned as months or as microseconds", parquet=True),
     _reader("intervalTypes", "like intervalType-preview", parquet=True),
     _log_only("v2Checkpoint", "concerns the log only: manifests and sidecars", reads_log=True),
     _log_only("vacuumProtocolCheck", "concerns VACUUM only", reads_log=True),
@@ -93,7 +93,7 @@ FEATURES: tuple[Feature, ...] = (
     _log_only("catalogOwned-preview", "earlier name of catalogManaged"),
     _log_only("adaptiveMetadata", "the log is not read, because its format differs"),
     _log_only("adaptiveMetadata-preview", "like adaptiveMetadata"),
-    _log_only("columnMappingUsageTracking", "concerns which names writers may reuse"),
+    _log_only("columnMappingUsageTracking", "concerns only the names that writers may reuse"),
     _reader("geospatial", "geometry and geography columns, as well-known binary with GeoArrow metadata"),
     _reader("geospatial-dev", "like geospatial"),
     _reader("timestampNanos", "timestamps in nanoseconds, with and without a time zone"),
@@ -117,7 +117,7 @@ FEATURES: tuple[Feature, ...] = (
     _writer("clustering", "nothing for a reader to do"),
     _writer("materializePartitionColumns", "partition values still come from the log"),
     _writer("checkpointProtection", "concerns clean-up of the log only"),
-    _writer("collations", "values are read; filters compare bytes, and their bounds skip no files"),
+    _writer("collations", "values are read; filters compare bytes, and the statistics of such columns skip no files"),
     _writer("collations-preview", "like collations"),
     _writer("coordinatedCommits-preview", "published commits are read"),
     _writer("redirectWriterOnly-preview", "concerns writers only"),
@@ -141,34 +141,35 @@ def check_readable(
 ) -> None:
     """Refuse a table that this client cannot read correctly (Delta log protocol, "Table Features").
 
-    ``metadata`` adds the checks that the protocol allows column mapping, and that types were only widened. ``table`` is
-    for the error. ``from_log``: the files come from the table's log and not from a server's list.
+    With ``metadata``, it is also checked that the protocol allows the table's column mapping, and that column types
+    were only widened. Errors name ``table``. ``from_log``: the files come from the table's log and not from a server's
+    list.
 
-    Raises ``UnsupportedFeatureError`` if the reader version is newer than 3 or a reader feature or a change of a type
-    is not supported (the error names it), ``ProtocolError`` if the protocol action contradicts itself or the table's
-    column mapping, or the schema is malformed.
+    Raises ``UnsupportedFeatureError`` if the reader version is newer than 3, or if a reader feature or a change of a
+    type is not supported (the error names it). Raises ``ProtocolError`` if the protocol action contradicts itself or
+    the table's column mapping, or if the schema is malformed.
     """
     version = protocol.min_reader_version
     if version < 0:
-        raise ProtocolError(f"'minReaderVersion' must be 1 or more, found {version}.", table=table)
+        raise ProtocolError(f"'minReaderVersion' must not be negative, found {version}.", table=table)
     if version > MAX_READER_VERSION:
         raise UnsupportedFeatureError(
-            f"The table needs reader version {version}, but this client reads up to version {MAX_READER_VERSION}: "
+            f"The table needs reader version {version}, but this client supports at most {MAX_READER_VERSION}: "
             "upgrade the client.",
             feature=f"minReaderVersion {version}",
             table=table,
         )
     listed = protocol.reader_features
     if version == TABLE_FEATURES_READER_VERSION and listed is None:
-        raise ProtocolError("A protocol of reader version 3 must list 'readerFeatures', found none.", table=table)
+        raise ProtocolError("A protocol with 'minReaderVersion' 3 must list 'readerFeatures', found none.", table=table)
     if version != TABLE_FEATURES_READER_VERSION and listed:
         raise ProtocolError(
-            f"'readerFeatures' may only be listed with minReaderVersion 3, found version {version} and {listed}.",
+            f"'readerFeatures' may only be listed with 'minReaderVersion' 3, found version {version} and {listed}.",
             table=table,
         )
     refused = [name for name in listed or () if not _supports(name, operation, from_log)]
     if refused:
-        raise UnsupportedFeatureError(_refusal(refused, operation), feature=refused[0], table=table)
+        raise UnsupportedFeatureError(_refusal(refused), feature=refused[0], table=table)
     if metadata is not None and mapping_mode(metadata) is not ColumnMappingMode.NONE and not allows_mapping(protocol):
         raise ProtocolError(
             f"The table property '{MODE_PROPERTY}' is {metadata.properties[MODE_PROPERTY]!r}, but the protocol does "
@@ -184,10 +185,10 @@ def check_readable(
 
 
 def allows_mapping(protocol: Protocol) -> bool:
-    """Whether ``delta.columnMapping.mode`` applies.
+    """Return whether ``delta.columnMapping.mode`` applies to a table with this protocol.
 
-    According to the protocol it needs reader version 2 or the reader feature. Some tables list it for writers only (an
-    upgrade for Iceberg does); their files use physical names as well, so it applies there too.
+    The Delta protocol requires reader version 2 or the reader feature. Some tables list the feature only for writers
+    (after an upgrade for Iceberg, for example). Their files use physical names as well, so the property applies.
     """
     is_listed = "columnmapping" in map(str.lower, protocol.reader_features or ())
     return protocol.min_reader_version == 2 or is_listed or has_writer_feature(protocol, "columnMapping")
@@ -198,7 +199,7 @@ def _widens(protocol: Protocol) -> bool:
 
 
 def reader_features(operation: Operation) -> tuple[str, ...]:
-    """Return the reader features supported for ``operation``, in lower case, for the capabilities header."""
+    """Return the reader features supported for ``operation``, in lower case, as the capabilities header lists them."""
     return tuple(
         feature.name.lower()
         for feature in FEATURES
@@ -207,8 +208,8 @@ def reader_features(operation: Operation) -> tuple[str, ...]:
 
 
 def needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
-    """Return the reader features that are needed for a list of the table's files, without those that affect only the
-    log."""
+    """Return the reader features that a client needs to read the table from a server's list of files: all but those
+    that affect only the log."""
     names = [
         name
         for name in protocol.reader_features or ()
@@ -220,15 +221,15 @@ def needed_features(protocol: Protocol, metadata: Metadata) -> list[str]:
 
 
 def has_writer_feature(protocol: Protocol, name: str) -> bool:
-    """Whether ``name`` is a writer feature of ``protocol``, regardless of case."""
+    """Return whether ``name`` is a writer feature of ``protocol``, regardless of case."""
     return any(item.lower() == name.lower() for item in protocol.writer_features or ())
 
 
 def parquet_format_refusals(protocol: Protocol, metadata: Metadata) -> list[str]:
-    """Return the features and properties that prevent the parquet response format; empty if it is possible.
+    """Return the features and table properties that rule out the parquet response format; empty if none does.
 
-    The format cannot represent a second file, physical names or a type outside its schema, so a client would read wrong
-    rows.
+    The format cannot represent deletion vectors, physical names, or types that its schemas do not have, so a client
+    would read wrong rows.
     """
     refusals = [
         name
@@ -247,10 +248,10 @@ def _supports(name: str, operation: Operation, from_log: bool) -> bool:
     return feature is not None and operation in feature.operations and (feature.reads_log or not from_log)
 
 
-def _refusal(names: list[str], operation: Operation) -> str:
+def _refusal(names: list[str]) -> str:
     notes = ((name, find_feature(name)) for name in names)
     details = [f"{name!r} ({feature.note if feature else 'unknown to this client'})" for name, feature in notes]
     return (
-        f"The table needs reader features that this client does not support for {operation.value}: "
-        f"{', '.join(details)}; upgrade the client, or ask the provider for a table without them."
+        f"The table needs reader features that this client does not support: {', '.join(details)}. Upgrade the client, "
+        "or ask the provider for a table without them."
     )

@@ -1,4 +1,4 @@
-"""The files of a snapshot as a server lists them, without duplicates, with a few bytes of memory per file."""
+"""Collects the files of a snapshot as a server lists them, and finds duplicates with a few bytes of memory per file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.fingerprints import Fingerprints, hashes
 
 HELD_NAMES = 100_000
-# The number of partitions that are remembered.
+# The number of distinct partitions that are remembered.
 _REMEMBERED = 1 << 14
 _action_of = operator.attrgetter("action")
 _id_of = operator.attrgetter("file_id")
@@ -30,14 +30,17 @@ _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
 
 class SharedValues:
-    """Gives structs of one partition the same dict: a million files have few partitions, and separate dicts would
-    take most of their memory. Use it only for structs that are kept and not shared yet."""
+    """Gives the structs of one partition a common dict of partition values.
+
+    A million files have few partitions, and separate dicts would take most of the memory. The structs are changed, so
+    only call this for structs that are kept and that no other code has yet.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
 
     def __call__(self, one: _StructT) -> _StructT:
-        """Return ``one`` with shared ``partition_values``."""
+        """Return ``one`` itself, whose ``partition_values`` are now the common dict of its partition."""
         values: Mapping[str, str | None] | None = one.partition_values  # type: ignore[attr-defined]
         if values is not None:
             shared = self._known.setdefault(tuple(values.items()), values)
@@ -49,7 +52,7 @@ class SharedValues:
 
 
 def kept(blocks: Iterable[Sequence[SharedFile]]) -> list[SharedFile]:
-    """Return all files of ``blocks``; files of one partition share a dict."""
+    """Return all files of ``blocks``; the files of one partition have a common dict of partition values."""
     share = SharedValues()
     files: list[SharedFile] = []
     for block in blocks:
@@ -62,23 +65,25 @@ class ListedFiles:
     """Distinguishes new files from those that were listed before.
 
     A server's id identifies one logical file: one path, one size, one deletion vector. If two files had the same id,
-    everything that uses the id would treat them as one, and rows would be missing.
+    all code that uses the id would treat them as one, and rows would be missing.
 
-    ``table`` and ``version`` are for errors. At most ``most`` names are stored as text, the others as hashes.
-    ``files`` is the number of files, and ``bytes`` their total size, ``None`` if the size of one is unknown.
+    Errors name ``table`` and ``version``. At most ``most`` file names are stored as strings, the others as hashes.
+    ``files`` is the number of files, and ``bytes`` their total size, or ``None`` if the size of one is unknown.
     """
 
     def __init__(self, table: str, version: int, most: int = HELD_NAMES) -> None:
         self.files = 0
         self.bytes: int | None = 0
         self._table, self._version, self._most = table, version, most
-        # The identity of each file: the last files are keyed by name, the others by hash.
+        # The identity of each file, by name for the most recent files, by hash of the name for the others.
         self._held: dict[str, int] = {}
         self._seen = Fingerprints()
 
     def new(self, actions: Sequence[TableAction]) -> list[SharedFile]:
-        """Return the ``actions`` that were not listed before, in order; ``ProtocolError`` for an action that is not
-        a file of a snapshot, and for a file with the id of another one."""
+        """Return the ``actions`` that were not listed before, in order.
+
+        Raises ``ProtocolError`` for an action that is not a data file, and for a file with the id of a different file.
+        """
         files = cast("list[SharedFile]", actions)
         if set(map(type, actions)) == {SharedFile} and set(map(type, map(_action_of, files))) == {AddFile}:
             new = self._new_at_once(files)
@@ -96,7 +101,7 @@ class ListedFiles:
         if any(map(_vector_of, adds)):
             identities: Iterable[int] = map(_identity, files)
         else:
-            # Repeats _identity inline, because a million files pass here.
+            # This repeats _identity inline, because a million files pass here.
             parts = map(str.partition, map(_path_of, adds), itertools.repeat("?"))
             paths = map(operator.itemgetter(0), parts)
             identities = map(hash, zip(paths, map(_size_of, adds), itertools.repeat(None)))
@@ -130,13 +135,13 @@ class ListedFiles:
             return before == 0
         # Two URLs that differ only in their query strings may belong to one file or to two.
         both = (
-            "this id were found, with different paths, sizes or deletion vectors"
+            "this id and different paths, sizes or deletion vectors"
             if file.file_id
-            else "the same path and no id were found"
+            else "the same path and without an id"
         )
         raise ProtocolError(
-            f"A snapshot must have each data file once, but two with {both}; the rows of one of them would be missing. "
-            "Tell the provider of the server.",
+            f"A snapshot must list each data file once, but two files with {both} were found; the rows of one of them "
+            "would be missing. Tell the provider of the server.",
             table=self._table,
             version=self._version,
             file_id=file.file_id,

@@ -1,6 +1,6 @@
 """Conversion of partition values from text (Delta log protocol, "Partition Value Serialization").
 
-The *current* type of the column decides, so values written before a type was widened (``5`` in a column that is
+A value is parsed as the column's *current* type, so values written before a type was widened (``5`` in a column that is
 ``long`` or ``decimal`` now, ``2020-01-01`` for ``timestamp_ntz``) need no special case. ``delta.type_rows`` has the
 parser of each type.
 """
@@ -19,22 +19,23 @@ _LONGEST_SHOWN = 60
 
 
 def parse_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
-    """Return the Python value of a serialized partition value; ``column`` is for the error.
+    """Return the Python value of a serialized partition value; errors name ``column``.
 
-    ``int``, ``float``, ``bool``, ``str``, ``bytes`` and :class:`~decimal.Decimal` (with the type's scale). Dates and
-    timestamps are ``int``: days, or the type's own unit (micro- or nanoseconds), since 1970; times of day are
-    microseconds since midnight; intervals are ``int`` too: months, or microseconds. ``None`` and the empty text are
-    null for every type. Raises ``DataError`` for a text that is not a value of the type, or out of its range.
+    The value is an ``int``, ``float``, ``bool``, ``str``, ``bytes`` or :class:`~decimal.Decimal` (with the type's
+    scale). A date is the number of days since 1970, a timestamp the number of the type's own units (micro- or
+    nanoseconds) since 1970, a time of day the microseconds since midnight, and an interval its months or microseconds.
+    ``None`` and the empty string are null for every type. Raises ``DataError`` for a text that is not a value of the
+    type, or that is out of its range.
     """
     if not text:
         return None
     row = row_of(data_type)
     try:
         if row is None:
-            raise DataError("A partition column must have a simple type, not a nested one.")
+            raise DataError("A partition column must not have a nested type.")
         if row.text is None:
             name = data_type.name  # type: ignore[union-attr]
-            raise DataError(f"A partition column must have a simple type, found {name!r}.")
+            raise DataError(f"A partition column must not have the type {name!r}.")
         return row.text(text, data_type)
     except DataError as error:
         where = "" if column is None else f" in column {column!r}"
@@ -43,7 +44,7 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
 
 
 def binary_text(value: bytes) -> str | None:
-    """Return the text of bytes in a log; ``None`` for empty bytes, which a log cannot distinguish from null."""
+    """Return the text of ``value`` in a log; ``None`` if it is empty, which a log cannot distinguish from null."""
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
@@ -54,7 +55,7 @@ def binary_text(value: bytes) -> str | None:
 
 
 def partition_bound(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
-    """Return the value as in ``ColumnBounds``: timestamps and times of day in nanoseconds."""
+    """Return a partition value in the form of ``ColumnBounds``: timestamps and times of day in nanoseconds."""
     value = parse_partition_value(text, data_type, column=column)
     is_micros = to_arrow_type(data_type) in (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us"))
     return value * 1000 if is_micros and isinstance(value, int) else value

@@ -1,5 +1,8 @@
-"""Paths in a Delta log: URIs, percent-encoded once, relative to the table or absolute (Delta log protocol, "Add File
-and Remove File"); and the keys that identify a file independently of its URL's signature."""
+"""Paths in a Delta log, and keys that identify a file whatever the signature of its URL is.
+
+Paths are URIs, percent-encoded once, and relative to the table or absolute (Delta log protocol, "Add File and Remove
+File").
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from delta_sharing_client.redact import safe_url
 
 DELETION_VECTOR_SUFFIX = "#dv"
 FileKey = Union[str, tuple[str, str]]
-"""Identity of a logical file: the data file alone, or with the unique id of its deletion vector."""
+"""The identity of a logical file: that of its data file, with the unique id of its deletion vector if it has one."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
@@ -30,13 +33,14 @@ def canonical_path(path: str) -> str:
     decoded = _decoded(path)
     if ("./" not in decoded and "//" not in decoded) or _SCHEME.match(decoded):
         return decoded
-    # normpath keeps exactly two leading slashes.
+    # normpath keeps two leading slashes, so there must be only one.
     return posixpath.normpath("/" + decoded.lstrip("/") if decoded.startswith("/") else decoded)
 
 
 def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
-    """Return the local file of a log path: decoded once, relative paths under ``table_root``.
+    """Return the local path of the file that a path of the log names.
 
+    The path is percent-decoded once; a relative one is below ``table_root``.
     Raises ``DataError`` if the path is empty, has a scheme other than ``file:``, contains a null byte, or leaves the
     table with ``..``.
     """
@@ -44,7 +48,7 @@ def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
         raise DataError(f"A local table may only refer to local files, found {safe_url(path)!r}.")
     decoded = _decoded(path)
     if not decoded or "\0" in decoded:
-        raise DataError(f"A file path in the log must be a URI of a file, found {path[:200]!r}.")
+        raise DataError(f"A file path in the log must be the URI of a file, found {path[:200]!r}.")
     local = Path(decoded)
     if local.is_absolute():
         return local
@@ -54,11 +58,12 @@ def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a log path is absolute (a URI with a scheme, or a path from the root) rather than relative."""
+    """Return whether a log path is absolute (a URI with a scheme, or a path from the root) rather than relative."""
     return path.startswith("/") or _SCHEME.match(path) is not None
 
 
 def is_url(path: str) -> bool:
+    """Return whether ``path`` is an http(s) URL."""
     return _URL.match(path) is not None
 
 
@@ -68,12 +73,12 @@ def without_query(path: str) -> str:
 
 
 def url_key(file: SharedFile) -> str:
-    """Return the key of ``file``: equal for the same file of a repeated query, whatever its signature.
+    """Return a key of ``file`` that stays the same when a query is repeated, whatever the signature of its URL is.
 
-    It contains the kind of action, the version that the server states (a change feed may add and remove one file in two
-    versions) and the file id, or, without an id, the URL's path without query string. The key of an added file without
-    a version is the id itself, the same text object, because there may be a million. The key of the file's deletion
-    vector is this key followed by ``DELETION_VECTOR_SUFFIX``.
+    The key consists of the kind of action, the version that the server states (a change feed may add a file in one
+    version and remove it in another), and the file id or, without an id, the URL without its query string. The key of
+    an added file without a version is the id itself, the same string object, because there may be a million. The key of
+    the file's deletion vector is this key followed by ``DELETION_VECTOR_SUFFIX``.
     """
     file_id, action = file.file_id, file.action
     if file_id and ":" not in file_id and file.version is None and isinstance(action, AddFile):
@@ -90,7 +95,7 @@ def logical_file_key(action: AddFile | RemoveFile) -> FileKey:
 
 
 def shared_file_key(file: SharedFile) -> FileKey:
-    """Return the key of a server's logical file, the same in every response: its id and its deletion vector.
+    """Return the key of a logical file that a server lists: its id and its deletion vector, the same in every response.
 
     A file without an id is identified by its canonical path. A deletion vector behind a signed URL is identified by
     its id from the server, or by the URL without its signature; both include the offset, because a file contains
@@ -107,7 +112,7 @@ def shared_file_key(file: SharedFile) -> FileKey:
 
 
 def unversioned(key: str) -> str:
-    """Return a key without its version, to identify a file of one snapshot."""
+    """Return a key of ``url_key`` without its version, which identifies a file within one snapshot."""
     kind, colon, rest = key.partition(":")
     return f"{kind}::{rest.partition(':')[2]}" if colon else f"add::{key}"
 

@@ -25,10 +25,10 @@ from delta_sharing_client.delta.type_rows import TYPES, is_primitive
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 
 MAX_NESTING = 100
-"""Types nested deeper than this are refused: no writer makes them, and walking them would exhaust the stack."""
+"""Types nested deeper than this are refused: no writer makes them, and recursion would exhaust the stack."""
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(-?\d{1,9})\s*\)\Z")
-# Names from old writers that other readers accept as well.
+# Names that old writers used, and that other readers accept as well.
 _ALIASES = {"null": "void", "timestampWithoutTimezone": "timestamp_ntz", "timestamp_without_timezone": "timestamp_ntz"}
 
 
@@ -36,7 +36,7 @@ def parse_schema(schema_string: str) -> StructType:
     """Parse a ``schemaString``, the JSON of a struct type (Delta log protocol, "Schema Serialization Format").
 
     Columns of unknown types are in ``StructType.left_out``. Raises ``ProtocolError`` if the text is not JSON or not a
-    struct, has two columns with one name (regardless of case) or nests too deep.
+    struct, if two columns have the same name (regardless of case), or if types are nested too deep.
     """
     try:
         document = msgspec.json.decode(schema_string)
@@ -57,7 +57,7 @@ def schema_to_json(struct: StructType) -> str:
 
 
 def type_to_jsonable(data_type: DataType) -> object:
-    """Return ``data_type`` as a JSON value of a schema."""
+    """Return the JSON value that describes ``data_type`` in a schema."""
     if isinstance(data_type, PrimitiveType):
         return data_type.name
     if isinstance(data_type, DecimalType):
@@ -92,7 +92,9 @@ def type_to_jsonable(data_type: DataType) -> object:
 def _struct(node: Mapping[str, object], path: ColumnPath, depth: int) -> StructType:
     items = node.get("fields")
     if not isinstance(items, list):
-        raise ProtocolError(f"{_where(path)} must have a list of fields, as a struct type, found {_shape(items)}.")
+        raise ProtocolError(
+            f"{_where(path)} must have a list of fields, because it is a struct, found {_shape(items)}."
+        )
     fields: list[StructField] = []
     left_out: list[LeftOut] = []
     seen: dict[str, str] = {}
@@ -131,7 +133,9 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
     if isinstance(node, str):
         return simple_type(node, path)
     if not isinstance(node, dict) or not isinstance(kind := node.get("type"), str):
-        raise ProtocolError(f"{_where(path)} must have a type, a name or an object with a type, found {_shape(node)}.")
+        raise ProtocolError(
+            f"{_where(path)} must have a type (a name, or an object with a type), found {_shape(node)}."
+        )
     if kind == "struct":
         return _struct(node, path, depth)
     if kind == "array":
@@ -142,14 +146,14 @@ def _type(node: object, path: ColumnPath, depth: int) -> DataType:
         value = _type(node.get("valueType"), (*path, "value"), depth + 1)
         return MapType(key, value, _flag(node, "valueContainsNull", path))
     if kind == "udt":
-        # Values of Spark's user-defined types, such as the vectors of its ML library, have this type in files.
+        # Files store the values of Spark's user-defined types, such as the vectors of its ML library, as this type.
         return _type(node.get("sqlType"), path, depth + 1)
     # The protocol spells a nested variant {"type": "variant"}.
     return simple_type(kind, path)
 
 
 def simple_type(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
-    """Return the type for the name ``name`` in a schema; ``path`` is the column.
+    """Return the type that a schema calls ``name``; errors name the column ``path``.
 
     Raises ``UnsupportedFeatureError`` for an unknown type, ``ProtocolError`` for an impossible decimal.
     """
@@ -163,12 +167,12 @@ def simple_type(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
         precision, scale = int(match[1]), int(match[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise ProtocolError(
-                f"{_where(path)} must have 1 to 38 digits and a scale from 0 to its digits, found {name!r}."
+                f"{_where(path)} must have a precision from 1 to 38, and a scale from 0 to that, found {name!r}."
             )
         return DecimalType(precision, scale)
     raise UnsupportedFeatureError(
         f"{_where(path)} has the type {name[:100]!r}, which is not supported. Read the other columns, upgrade the "
-        "client, or ask the provider to share a view without this one.",
+        "client, or ask the provider to share a view without this column.",
         feature=name[:100],
     )
 
@@ -177,7 +181,7 @@ def _flag(node: Mapping[str, object], key: str, path: ColumnPath) -> bool:
     # Old writers omit the flag; "may be null" is always safe.
     value = node.get(key, True)
     if not isinstance(value, bool):
-        raise ProtocolError(f"{_where(path)} must have true or false as {key!r}, found {_shape(value)}.")
+        raise ProtocolError(f"{_where(path)} must have true or false for {key!r}, found {_shape(value)}.")
     return value
 
 
@@ -191,7 +195,7 @@ def _shape(value: object) -> str:
 
 
 def _too_deep() -> str:
-    return f"'schemaString' must nest types at most {MAX_NESTING} levels deep, as every Delta writer does."
+    return f"'schemaString' must nest types at most {MAX_NESTING} levels deep, as all Delta writers do."
 
 
 # === Arrow ===
@@ -210,13 +214,13 @@ _FROM_ARROW: dict[pa.DataType, str] = {TYPES[name].arrow: name for name in _SIMP
 
 
 def to_arrow_type(data_type: DataType) -> pa.DataType:
-    """Return the Arrow type of returned values of ``data_type``.
+    """Return the Arrow type in which values of ``data_type`` are returned.
 
-    Text of every kind is ``string``; ``timestamp`` is ``timestamp[us, UTC]`` and ``timestamp_ntz`` has no zone;
+    Every string type is ``string``; ``timestamp`` is ``timestamp[us, UTC]`` and ``timestamp_ntz`` has no zone;
     ``void`` is ``null``; ``variant`` is ``struct<metadata: binary, value: binary>``; day-time intervals are
     ``duration[us]`` and year-month intervals ``int32`` months. Timestamps in nanoseconds have the unit ``ns``.
-    ``time`` is ``time64[us]``, ``uuid`` is text. ``geometry`` and ``geography`` are ``binary`` with field metadata
-    (``geoarrow_metadata``).
+    ``time`` is ``time64[us]``, ``uuid`` is ``string``. ``geometry`` and ``geography`` are ``binary`` with field
+    metadata (``geoarrow_metadata``).
     """
     if isinstance(data_type, PrimitiveType):
         return TYPES[data_type.base].arrow
@@ -244,7 +248,7 @@ def to_arrow_map(data_type: MapType, key: pa.DataType, value: pa.DataType) -> pa
     """
     if pa.types.is_null(key):
         raise UnsupportedFeatureError(
-            "The schema has a map with keys of the type void, but a map must not have null keys. Ask the provider to "
+            "The schema has a map with keys of type void, but the keys of a map must not be null. Ask the provider to "
             "drop the column, or to share a view without it.",
             feature="void as the type of keys",
         )
@@ -255,10 +259,10 @@ def to_arrow_map(data_type: MapType, key: pa.DataType, value: pa.DataType) -> pa
 
 
 def geoarrow_metadata(data_type: DataType) -> dict[bytes, bytes] | None:
-    """Return the field metadata of ``geometry`` and ``geography`` in well-known binary, ``None`` for other types.
+    """Return the Arrow field metadata of a ``geometry`` or ``geography`` column, ``None`` for other types.
 
-    It is that of the Arrow extension ``geoarrow.wkb`` (GeoArrow specification, "Extension Types" and "Extension
-    metadata"): the coordinate reference system, and the edges of a geography.
+    It declares the Arrow extension type ``geoarrow.wkb``, well-known binary (GeoArrow specification, "Extension Types"
+    and "Extension metadata"), with the coordinate reference system and, for a geography, the edge algorithm.
     """
     if not isinstance(data_type, PrimitiveType) or (coordinates := data_type.coordinates) is None:
         return None
@@ -275,8 +279,8 @@ def _geoarrow_crs(crs: str) -> dict[str, object]:
             return {"crs": msgspec.json.decode(crs, type=dict), "crs_type": "projjson"}
         except msgspec.DecodeError:
             return {}
-    # A bare number is an EPSG code; 0 and "any" mean no system. Iceberg marks numbers, and definitions stored elsewhere
-    # ("Geometry and Geography"); such definitions count as unknown here.
+    # A bare number is an EPSG code; 0 and "any" mean that there is no system. Iceberg puts "srid:" before a number, and
+    # "projjson:" before the name of a definition stored elsewhere, which is treated as unknown here.
     is_marked = crs[:5].lower() == "srid:"
     named = crs[5:] if is_marked else f"EPSG:{crs}" if crs.isdigit() else crs
     if named.upper() in ("ANY", "EPSG:0", "0") or named[:9].lower() == "projjson:":
@@ -285,7 +289,7 @@ def _geoarrow_crs(crs: str) -> dict[str, object]:
 
 
 def is_geometry(field: pa.Field) -> bool:
-    """Whether an Arrow field is ``geometry`` or ``geography``."""
+    """Return whether an Arrow field is ``geometry`` or ``geography``."""
     return (field.metadata or {}).get(_EXTENSION_NAME) == _WELL_KNOWN_BINARY
 
 
@@ -295,7 +299,7 @@ def to_arrow_schema(struct: StructType) -> pa.Schema:
 
 
 def from_arrow_schema(schema: pa.Schema) -> StructType:
-    """Return the table schema for the columns of an Arrow schema.
+    """Return the table schema with the columns of an Arrow schema.
 
     Unsigned integers widen to the next signed type, ``uint64`` to ``decimal(20,0)``; dictionaries become their values;
     a timestamp with a zone is ``timestamp``, one without is ``timestamp_ntz``. Raises ``UsageError`` for an Arrow type

@@ -1,4 +1,4 @@
-"""Typed differences between two descriptions of one table, with a text for each.
+"""Finds the differences between two descriptions of a table, as typed values with a text each.
 
 Change feeds (``plan.changes``) and streams (``follow.versions``) each refuse a different set of kinds.
 """
@@ -25,13 +25,13 @@ from delta_sharing_client.delta.widening import holds
 
 
 class SchemaChangeKind(enum.Enum):
-    """The kind of a change of a column or table. Without column mapping, a rename and a drop look the same."""
+    """The kind of a change to a column or table. Without column mapping, a rename and a drop look the same."""
 
     GONE = "column '{column}' was dropped or renamed"
     DROPPED = "column '{column}' was dropped"
-    REPLACED = "column '{column}' was dropped, and another one with that name was added"
+    REPLACED = "column '{column}' was dropped, and another column with that name was added"
     RENAMED = "column '{column}' was renamed to '{after}'"
-    RESPELLED = "column '{column}' is spelled '{after}'"
+    RESPELLED = "column '{column}' is now spelled '{after}'"
     ADDED = "column '{column}' was added"
     ADDED_NOT_NULL = "column '{column}' was added as NOT NULL"
     NOT_NULL = "column '{column}' became NOT NULL"
@@ -57,9 +57,9 @@ class Difference(NamedTuple):
 def first_difference(
     old: Metadata, new: Metadata, kinds: Collection[SchemaChangeKind], *, table: str | None = None
 ) -> Difference | None:
-    """Return the first difference of one of ``kinds`` between two descriptions of a table, or ``None``.
+    """Return the first difference between two descriptions of a table whose kind is in ``kinds``, or ``None``.
 
-    Raises ``ProtocolError`` or ``UnsupportedFeatureError``, with ``table``, if one of them cannot be read.
+    Raises ``ProtocolError`` or ``UnsupportedFeatureError``, which name ``table``, if a description cannot be read.
     """
     if old.schema_string == new.schema_string and old.partition_columns == new.partition_columns:
         return None

@@ -32,7 +32,7 @@ class Want(enum.Flag):
 
     NOTHING = 0
     STATS = enum.auto()
-    """The statistics of live files: most of the memory of a large table."""
+    """The statistics of live files, which take most of the memory of a large table."""
     TOMBSTONES = enum.auto()
     """Files that were removed but may not have been deleted yet."""
 
@@ -42,7 +42,7 @@ class Snapshot:
     """A table at one version.
 
     ``files`` are the live data files, in the order in which the log first names them. ``timestamp_ms`` is the commit's
-    time in milliseconds since the epoch, or ``None`` if unknown (a sharing response need not have it). ``transactions``
+    time in milliseconds since the epoch, or ``None`` if unknown (a sharing response may omit it). ``transactions``
     are keyed by application id, ``domain_metadata`` by domain (without removed ones); ``tombstones`` are kept only on
     request.
     """
@@ -62,9 +62,9 @@ class Snapshot:
     def from_actions(
         cls, version: int, actions: Iterable[Action], *, table: str | None = None, timestamp_ms: int | None = None
     ) -> Snapshot:
-        """Reconcile ``actions``, oldest first, into the table they describe.
+        """Reconcile ``actions``, oldest first, into the table that they describe.
 
-        ``version`` is the version of the last action, ``timestamp_ms`` its commit's time; ``table`` is for errors.
+        ``version`` is the version of the last action, ``timestamp_ms`` its commit's time; errors name ``table``.
         Raises ``ProtocolError`` if the actions have no protocol or no metadata, ``UnsupportedFeatureError`` if the data
         files are not Parquet.
         """
@@ -74,10 +74,10 @@ class Snapshot:
 
     @lazy
     def schema(self) -> StructType:
-        """The columns, with physical names only if the table's files use them.
+        """The columns of the table; they have physical names only if the table's files use them.
 
-        Raises ``ProtocolError`` and ``UnsupportedFeatureError`` as ``parse_schema`` and ``check_mapping`` do, and if a
-        partition column is not a column.
+        Raises ``ProtocolError`` and ``UnsupportedFeatureError`` as ``parse_schema`` and ``check_mapping`` do, and
+        ``ProtocolError`` if a partition column is not in the schema.
         """
         return table_schema(self.metadata, table=self.table)
 
@@ -90,7 +90,7 @@ def table_schema(metadata: Metadata, *, table: str | None = None) -> StructType:
         check_mapping(schema, mode)
         for name in metadata.partition_columns:
             if schema.find(name) is None and (name,) not in {item.path for item in schema.left_out}:
-                raise ProtocolError(f"The partition column {name!r} must be a column of the schema, but is not.")
+                raise ProtocolError(f"The partition column {name!r} must be a column of the schema, but it is not.")
     except (ProtocolError, UnsupportedFeatureError) as error:
         error.table = table
         raise
@@ -122,8 +122,8 @@ def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action
     """Yield the actions of one commit, called ``source`` in errors, unless two of them contradict each other.
 
     The order of actions within a commit has no meaning (Delta log protocol, "Add File and Remove File" and
-    "Requirements for Writers"). So the result is undefined if two actions set the protocol or the metadata, add one
-    path, remove one path, or add and remove one logical file. Raises ``ProtocolError`` for such a pair.
+    "Requirements for Writers"). So the result is undefined if two actions set the protocol or the metadata, add the
+    same path, remove the same path, or add and remove the same logical file. Raises ``ProtocolError`` for such a pair.
     """
     paths: set[tuple[type, str]] = set()
     files: set[tuple[str, FileKey]] = set()
@@ -149,7 +149,7 @@ def without_conflicts(actions: Iterable[Action], source: str) -> Iterator[Action
 
 
 class Replay:
-    """Incremental reconciliation: pass it actions, oldest first, then take the snapshot."""
+    """Reconciles actions step by step: apply them oldest first, then take the snapshot."""
 
     def __init__(self, want: Want = Want.STATS) -> None:
         self._want = want
@@ -168,7 +168,7 @@ class Replay:
         for action in actions:
             kind = type(action)
             if kind is AddFile:
-                # The common case inline, because a million actions pass here.
+                # The common case is handled inline, because a million actions pass here.
                 key = logical_file_key(action)  # type: ignore[arg-type]
                 files[key] = action if with_stats else replace(action, stats=None)  # type: ignore[assignment]
                 if self._tombstones:
@@ -182,7 +182,7 @@ class Replay:
                 self._apply_other(action)
 
     def snapshot(self, version: int, *, table: str | None = None, timestamp_ms: int | None = None) -> Snapshot:
-        """Return the table after all actions so far; errors as in :meth:`Snapshot.from_actions`."""
+        """Return the table after all actions so far; raises the errors of :meth:`Snapshot.from_actions`."""
         protocol, metadata = self.protocol, self.metadata
         if protocol is None or metadata is None:
             name = "protocol" if protocol is None else "metaData"

@@ -1,17 +1,19 @@
 """The statistics of a data file's columns (Delta log protocol, "Per-file Statistics").
 
-Statistics are hints: a missing or malformed value, or one of another type than the column, is *unknown*, never an
-error, and an unknown bound skips nothing. A known bound is true for every row that a reader can see:
+Statistics are hints: a missing or malformed value, or one whose type is not the column's, is *unknown*, never an error,
+and an unknown bound skips nothing. A known bound is true for every row that a reader can see:
 
 - A deletion vector does not invalidate bounds. With one, unless ``tightBounds`` is ``true``, a null count is used only
   if it holds for the remaining rows: no nulls, or only nulls.
-- Writers truncate text to a prefix and timestamps to milliseconds, so their upper bounds are raised to cover what was
-  cut off. Some cut the seconds off a zone's offset: both bounds of moments before 1972 are moved by as much.
+- Writers truncate text to a prefix and timestamps to milliseconds, so their upper bounds are raised to cover the part
+  that was cut off. Some writers also cut the seconds off a time zone's offset, so both bounds of timestamps before 1972
+  are moved outward by the possible error.
 - Bounds whose minimum is above the maximum are unknown.
 - Some writers ignore ``NaN`` in minimum and maximum, and Spark orders it last, so floating-point columns have no upper
-  bound; :attr:`ColumnBounds.upper_without_nan` has the bound of all other values.
-- Some writers convert decimals to double; bounds of decimals that a double cannot represent are widened by the error.
-- Statistics from before a type was widened are read as the column's current type.
+  bound; :attr:`ColumnBounds.upper_without_nan` is the upper bound of all other values.
+- Some writers convert decimals to double; bounds of decimals that a double cannot represent are moved outward by the
+  error.
+- Statistics that were written before a type was widened are read as the column's current type.
 """
 
 from __future__ import annotations
@@ -33,13 +35,12 @@ from delta_sharing_client.errors import DataError
 
 
 class ColumnBounds(NamedTuple):
-    """The known bounds of one column in the rows that a reader of the file sees; ``None`` is unknown.
+    """The known bounds of one column in the rows that a reader of the file sees; ``None`` means unknown.
 
-    Values are ``int`` (also days since 1970 for a date, nanoseconds since 1970 for a timestamp and
-    since midnight for a time), ``float``, ``bool``,
-    ``str``, ``bytes`` or ``Decimal``. No non-null value is smaller than ``lower`` or larger than ``upper``, where
-    ``NaN`` is the largest; only null and ``NaN`` are larger than ``upper_without_nan`` (``float`` and ``double``).
-    ``null_count`` is exact; ``row_count`` does not include deleted rows.
+    Values are ``int``, ``float``, ``bool``, ``str``, ``bytes`` or ``Decimal``. A date is an ``int`` of days since 1970,
+    a timestamp of nanoseconds since 1970, a time of nanoseconds since midnight. No non-null value is smaller than
+    ``lower`` or larger than ``upper``, where ``NaN`` is the largest. In a ``float`` or ``double`` column, only ``NaN``
+    is larger than ``upper_without_nan``. ``null_count`` is exact; ``row_count`` does not include deleted rows.
     """
 
     lower: object | None
@@ -52,8 +53,9 @@ class ColumnBounds(NamedTuple):
 class FileStatistics:
     """The statistics of one file, decoded on demand.
 
-    ``num_records`` counts the rows in the data file, including deleted ones, and ``row_count`` those that a reader
-    sees; ``None`` if unknown. ``tight_bounds``: the statistics describe exactly the rows that a reader sees.
+    ``num_records`` is the number of rows in the data file, including deleted ones, and ``row_count`` the number that a
+    reader sees; each is ``None`` if unknown. ``tight_bounds`` is true if the statistics describe exactly the rows that
+    a reader sees.
     """
 
     __slots__ = ("_add", "_document", "_found", "_path", "_plan", "num_records", "row_count", "tight_bounds")
@@ -69,13 +71,13 @@ class FileStatistics:
         visible = None if self.num_records is None else self.num_records - deleted
         self.row_count: int | None = visible if visible is not None and visible >= 0 else None
         tight = None if document is None else document.tight_bounds
-        # Only writers of deletion vectors write the flag; with a vector, a missing flag means nothing.
+        # Only writers of deletion vectors write the flag, so bounds without the flag are tight if there is no vector.
         self.tight_bounds: bool = tight is True or (tight is None and add.deletion_vector is None)
 
     def bounds(self, path: ColumnPath) -> ColumnBounds | None:
         """Return the bounds of the column at ``path`` (logical names), or ``None``.
 
-        Only the columns passed to the :class:`StatisticsReader` are known.
+        Only the ``needed`` columns of the :class:`StatisticsReader` are known.
         """
         # A range predicate asks for the same column twice in a row.
         if path != self._path:
@@ -132,8 +134,9 @@ class FileStatistics:
 class StatisticsReader:
     """Reads the statistics of many files of one table; it decodes only the columns in ``needed``.
 
-    ``schema``, ``partition_columns`` and ``needed`` have logical names; ``mode`` maps them to names in statistics and
-    partition values. Partition values are exact bounds. Arrays and maps have no statistics and stay unknown.
+    ``schema``, ``partition_columns`` and ``needed`` have logical names; ``mode`` maps them to the names in statistics
+    and partition values. Partition values are exact bounds. Arrays and maps have no statistics; their bounds are
+    unknown.
     """
 
     def __init__(
@@ -175,7 +178,7 @@ class StatisticsReader:
         self._decode: Callable[[str], Any] = msgspec.json.Decoder(document).decode
 
     def read(self, add: AddFile) -> FileStatistics:
-        """Return the statistics of ``add``. Malformed statistics are unknown."""
+        """Return the statistics of ``add``. Malformed statistics count as unknown."""
         return FileStatistics(add, _converted(self._decode, add.stats), self._plan)
 
 
@@ -186,7 +189,7 @@ def num_records(stats_json: str | None) -> int | None:
     return count if count is not None and count >= 0 else None
 
 
-# === The location of a column's statistics ===
+# === Where the statistics of a column are ===
 
 _Tree = dict[str, Any]  # physical name -> (slot, subtree or None)
 
@@ -206,8 +209,8 @@ _count_only = msgspec.json.Decoder(_CountOnly).decode
 
 
 def _nameable(name: str) -> bool:
-    """Return whether msgspec accepts the name; names with quotes and control characters are legal in a log, and stay
-    unknown."""
+    """Return whether msgspec accepts the name. Quotes, backslashes and control characters are legal in a name of a log;
+    the statistics of such a column stay unknown."""
     return not any(character in '\\"' or character < " " for character in name)
 
 

@@ -1,4 +1,4 @@
-"""One row per type that is not nested, with everything that the package needs to know about the type."""
+"""A table of the types that are not nested; a row has everything that the package needs to know about its type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
 )
 
-# === What files may hold of a type (Delta log protocol, "Type Widening") ===
+# === How files may store values of a type (Delta log protocol, "Type Widening") ===
 # Each function takes the target Arrow type and the file's Arrow type. It returns a conversion of arrays, or None if
 # the conversion would not be exact.
 
@@ -36,7 +36,7 @@ def _stored_as(*forms: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType, 
 
 
 def _stored_text(arrow: pa.DataType, stored: pa.DataType) -> Stored:
-    # Fixed-length bytes are UUIDs and numbers; as text they would be different values.
+    # Fixed-length bytes are UUIDs or numbers; as text they would be different values.
     if not (is_text(stored) or is_bytes(stored)):
         return None
     # Invalid UTF-8 is detected later, together with its row.
@@ -54,7 +54,7 @@ def _stored_exact_decimal(arrow: pa.DataType, stored: pa.DataType) -> Stored:
         return _cast(arrow)
     if not pa.types.is_integer(stored):
         return None
-    # Arrow first requires room for every value of the integer type; the second cast checks the actual values.
+    # Arrow only casts to a decimal with room for every value of the integer type; the second cast checks the values.
     digits = 20 + arrow.scale
     room = pa.decimal128(digits, arrow.scale) if digits <= 38 else pa.decimal256(digits, arrow.scale)
     return lambda array: array.cast(room).cast(arrow)
@@ -63,7 +63,7 @@ def _stored_exact_decimal(arrow: pa.DataType, stored: pa.DataType) -> Stored:
 def _stored_timestamp(arrow: pa.DataType, stored: pa.DataType) -> Stored:
     if not pa.types.is_timestamp(stored):
         return None
-    # INT96 and zone-less INT64 contain UTC, as in Spark; the number is the same with and without a zone.
+    # INT96 and zone-less INT64 values are in UTC, as in Spark; the number is the same with and without a zone.
     if stored.unit == arrow.unit:
         return lambda array: array.view(arrow)
     return lambda array: array.cast(pa.timestamp(arrow.unit, tz=stored.tz)).view(arrow)
@@ -105,15 +105,15 @@ class TypeRow:
     arrow:
         The Arrow type of returned values; for a decimal it depends on its digits (``to_arrow_type``).
     width:
-        Approximate bytes per value in a file, to estimate a column's share of a file before it is read.
+        Approximate bytes per value in a file, to estimate the size of a column in a file before it is read.
     text:
         Parses a partition value; ``None`` if columns of the type cannot partition a table.
     statistics:
-        Converts a column's minimum and maximum in the log to bounds.
+        Returns the functions that convert a column's minimum and maximum in the log to bounds.
     footer:
-        The same for a Parquet footer.
+        Converts a column's minimum and maximum in a Parquet footer to bounds.
     stored:
-        Converts values of other types in files to this type, exactly.
+        Returns the exact conversion from another type in a file to this type, ``None`` if there is none.
     spark:
         The class in ``pyspark.sql.types``, which an older PySpark may lack; ``None`` if Spark does not accept such
         values from Python.
@@ -131,7 +131,7 @@ class TypeRow:
 VARIANT_ARROW_TYPE = pa.struct(
     [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
 )
-"""The unshredded physical form of a variant."""
+"""The type in which an unshredded variant is stored."""
 
 
 def _integer(arrow: pa.DataType, spark: str) -> TypeRow:
@@ -173,7 +173,7 @@ def _timestamp(
     )
 
 
-# A bounding box is not a range of the bytes, so it cannot skip files.
+# Statistics of these types are bounding boxes, not ranges of the bytes, so they cannot skip files.
 _WELL_KNOWN_BINARY = TypeRow(arrow=pa.binary(), width=40.0, stored=_STORED_BINARY, spark="BinaryType")
 
 
@@ -274,7 +274,7 @@ TYPES: dict[str, TypeRow] = {
 }
 
 
-_KEYS_ONLY = ("decimal", "day_time_interval", "year_month_interval")  # no schema spells a type like this
+_KEYS_ONLY = ("decimal", "day_time_interval", "year_month_interval")  # keys of TYPES that no schema spells like this
 
 
 def row_of(data_type: DataType) -> TypeRow | None:
@@ -285,5 +285,5 @@ def row_of(data_type: DataType) -> TypeRow | None:
 
 
 def is_primitive(name: str) -> bool:
-    """Whether ``name`` is a type without parameters, or one whose text we keep unchanged."""
+    """Return whether ``name`` in a schema is a type that a ``PrimitiveType`` represents."""
     return name not in _KEYS_ONLY and PrimitiveType(name).base in TYPES

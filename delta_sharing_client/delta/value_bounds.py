@@ -1,4 +1,4 @@
-"""Minimum and maximum of a column by type, from the log's statistics and from Parquet footers.
+"""Converts the minimum and maximum of a column to bounds by type, from the log's statistics and Parquet footers.
 
 A returned bound holds for every non-null value; an uncertain bound is ``None``. Values have the forms of
 ``delta.statistics.ColumnBounds``: timestamps and times of day are in nanoseconds, whatever the type's own unit.
@@ -35,16 +35,16 @@ from delta_sharing_client.instants import (
 
 Convert = Callable[[msgspec.Raw], Any]
 Footer = tuple[Any, Any, Optional[float]]
-"""Lower bound, upper bound, and the upper bound of all that is not ``NaN``."""
+"""Lower bound, upper bound, and the upper bound of all values other than ``NaN``; ``None`` means unknown."""
 UNKNOWN: Footer = (None, None, None)
 _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
 def ordered(lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Return the bounds of a column from any source; both are unknown if the lower one is above the upper one.
+    """Return ``(lower, upper)``, or two ``None``, which mean unknown, if ``lower`` is above ``upper`` or one is
+    ``NaN``.
 
-    ``None`` is unknown. Some writers use another order than that of the values, or swap the bounds, so neither can
-    be trusted then. The same holds for ``NaN``, which has no order.
+    Some writers order values differently or swap the bounds, and then neither bound can be trusted.
     """
     if lower is not None and upper is not None and not lower <= upper:
         return None, None
@@ -63,7 +63,7 @@ class Converters(NamedTuple):
 
 
 _MICROSECOND = datetime.timedelta(microseconds=1)
-# UTF-16 units; writers truncate text at this length, and the maximum may lack the mark of a truncation
+# UTF-16 units; writers truncate text at this length, and the maximum may lack the mark of truncation
 _TRUNCATED_TEXT = 32
 _OLD_MARK = "\ufffd"  # the character that Delta for Spark before 3.3 appends to a truncated maximum
 _DOUBLE_DIGITS = 15  # decimals with more digits may change in a double
@@ -85,8 +85,8 @@ def _text_above(raw: msgspec.Raw) -> str | None:
     # writers, U+007F and U+10FFFF, are greater than the removed text.
     if _utf16_length(text) < _TRUNCATED_TEXT and not text.endswith(_OLD_MARK):
         return text
-    # The successor of a prefix is greater than everything that starts with it. The last character has no successor, and
-    # writers also append it to truncated text; surrogates are not characters.
+    # The successor of a prefix is greater than every text that starts with it. The last character, U+10FFFF, has no
+    # successor, and writers also append it to truncated text; surrogates are not characters.
     prefix = text.rstrip("\U0010ffff")
     if prefix.endswith(_OLD_MARK):
         # The old mark is greater than the truncated text only in UTF-16 order, and a truncated surrogate
@@ -110,8 +110,8 @@ def _double(raw: msgspec.Raw) -> float | None:
 
 
 def _float(raw: msgspec.Raw) -> float | None:
-    """Parse the shortest text of a float; parsed as a double it would be another number, possibly on the wrong side
-    of the bound."""
+    """Parse the shortest text of a float. Parsed as a double, it would be a different number, possibly on the wrong
+    side of the bound."""
     value = _double(raw)
     return None if value is None else _to_float(value)
 
@@ -144,7 +144,7 @@ def _decimal(raw: msgspec.Raw) -> Decimal | None:
 
 
 def _decimal_beyond(raw: msgspec.Raw, move: Callable[[Decimal, Decimal], Decimal]) -> Decimal | None:
-    """Return the bound moved by the error of a double."""
+    """Return the bound, moved outward by the possible error of a double."""
     value = _decimal(raw)
     return None if value is None else move(value, _WIDE.multiply(abs(value), _DOUBLE_ERROR))
 
@@ -157,22 +157,22 @@ _SECONDS_OF_OFFSET = re.compile(rb'([+-])\d\d:?\d\d(:?(\d\d))"\Z')
 
 
 def _timestamp(raw: msgspec.Raw, side: int) -> int | None:
-    """Return the lower (``side`` -1) or the upper (1) bound of the moment ``raw``."""
+    """Return the lower (``side`` -1) or the upper (``side`` 1) bound for the timestamp ``raw``, in nanoseconds."""
     text = bytes(raw)
     seconds = 0
     if (match := _SECONDS_OF_OFFSET.search(text)) is not None:
-        # The decoder rejects such offsets.
+        # msgspec rejects offsets with seconds, so they are cut off here and subtracted below.
         seconds = int(match[1] + match[3])
         text = text[: match.start(2)] + b'"'
     moment = _moment(text)
     if moment is None or moment.tzinfo is None:
-        return None  # without a zone it could be in any writer's zone
+        return None  # without a zone it could be a local time in any zone
     nanos = (moment - EPOCH) // _MICROSECOND * 1000 - seconds * NANOS_PER_SECOND
     return nanos if match else nanos + side * _offset_error(text, nanos)
 
 
 def _offset_error(text: bytes, nanos: int) -> int:
-    """Return the possible error, in nanoseconds, of a moment whose ``text`` has no seconds in its zone's offset.
+    """Return the possible error, in nanoseconds, of a timestamp whose ``text`` has no seconds in its zone's offset.
 
     Delta for Spark before 4.0 cut them off: it wrote ``+00:53`` for ``+00:53:28``, and ``Z`` for ``-00:00:52``.
     """
@@ -197,8 +197,9 @@ def _nanos(raw: msgspec.Raw, zoned: bool, side: int) -> int | None:
 
 
 def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
-    """Return the upper bound of values that writers truncate to milliseconds: the last nanosecond of that
-    millisecond. Values in nanoseconds may be truncated to microseconds too."""
+    """Return a function like ``convert`` for the upper bound of values that writers truncate to milliseconds: it
+    returns the last nanosecond of that millisecond. Values in nanoseconds may also be truncated to microseconds, in
+    which case ``in_microsecond`` is added."""
 
     def above(raw: msgspec.Raw) -> int | None:
         nanos = convert(raw)
@@ -212,7 +213,7 @@ def _above_millisecond(convert: Convert, in_microsecond: int = 0) -> Convert:
 def _moment(text: bytes) -> datetime.datetime | None:
     fraction = text.partition(b".")[2]
     if fraction[:7].isdigit() and len(fraction) >= 7:
-        return None  # finer than microseconds: it would be rounded
+        return None  # finer than microseconds, so it would be rounded
     return _DATETIME.decode(text)
 
 
@@ -225,7 +226,7 @@ def _always(
 
 
 no_statistics = _always()
-"""For types whose statistics do not describe the order of values."""
+"""For types whose statistics in the log are not used."""
 integer_statistics = _always(INTEGER)
 boolean_statistics = _always(msgspec.json.Decoder(bool).decode)
 date_statistics = _always(_days)
@@ -261,7 +262,7 @@ def decimal_statistics(leaf: StructField) -> Converters:
     )
 
 
-# === Parquet footers (Apache Parquet, "Statistics"): plain values, and the Arrow type of the Parquet column ===
+# === Parquet footers (Apache Parquet, "Statistics"): from plain values and the Arrow type of the Parquet column ===
 
 
 def no_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
@@ -283,7 +284,7 @@ date_footer = _footer_of(pa.types.is_date32, int)
 
 
 def uuid_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
-    # Parquet orders them as unsigned bytes.
+    # Parquet orders UUIDs as unsigned bytes.
     is_stored = stored == uuids.STORED and isinstance(lower, bytes)
     low, high = (uuids.text_of(lower), uuids.text_of(upper)) if is_stored else (None, None)
     return UNKNOWN if low is None or high is None else _footer(low, high)
@@ -319,7 +320,7 @@ def timestamp_ntz_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
 
 
 def floating_footer(lower: Any, upper: Any, stored: pa.DataType) -> Footer:
-    # Longer integers are not exact as floats.
+    # Integers of 64 bits may not be exact as floats.
     if stored not in (pa.float32(), pa.float64(), pa.int8(), pa.int16(), pa.int32()):
         return UNKNOWN
     low, high = ordered(float(lower), float(upper))

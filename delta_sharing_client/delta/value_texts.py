@@ -1,8 +1,8 @@
-"""Partition values in the log's text form, by type (Delta log protocol, "Partition Value Serialization").
+"""Parses partition values in the log's text form, by type (Delta log protocol, "Partition Value Serialization").
 
-The accepted texts are fewer than those of Spark's cast: a text that no writer of the specification can have written is
+Fewer texts are accepted than by Spark's cast: a text that no writer can have written according to the specification is
 an error, because a wrong value would put every row of the file into the wrong partition. Each parser takes a
-non-empty text and the column's type, and raises ``DataError``.
+non-empty text and the column's type, and raises ``DataError`` if the text is not a value of the type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ESCAPED_BINARY = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+\Z")
 
 
 def non_finite(value: float) -> str:
-    """Return the text of ``NaN`` or an infinity, as in Delta's JSON and in partition values."""
+    """Return the text of ``NaN`` or an infinity in Delta's JSON and in partition values."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
@@ -44,7 +44,7 @@ def string(text: str, data_type: Simple) -> str:
 
 
 def void(text: str, data_type: Simple) -> NoReturn:
-    """Raise, because this type has no values."""
+    """Raise ``DataError``, because this type has no values."""
     raise DataError("A partition value of type void must be null.")
 
 
@@ -113,7 +113,7 @@ def _utf8(text: str, name: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError(f"A partition value of type {name} must be characters, not half of a surrogate pair.") from None
+        raise DataError(f"A partition value of type {name} must not contain half of a surrogate pair.") from None
 
 
 def date(text: str, data_type: Simple) -> int:
@@ -131,7 +131,7 @@ def timestamp(text: str, data_type: Simple, *, zoned: bool, unit: str = "microse
         raise DataError(f"A partition value of type {name} must have no time zone.")
     count, rest = (nanos, 0) if unit == "nanoseconds" else divmod(nanos, 1000)
     if rest:
-        raise DataError(f"A partition value of type {name} must be whole {unit}.")
+        raise DataError(f"A partition value of type {name} must be a whole number of {unit}.")
     if not -(1 << 63) <= count < 1 << 63:
         raise DataError(f"A partition value of type {name} must lie within 2^63 {unit} of 1970.")
     return count
@@ -141,7 +141,7 @@ def time_of_day(text: str, data_type: Simple) -> int:
     """Return the microseconds since midnight."""
     nanos = clock_nanoseconds(text)
     if nanos is None or nanos % 1000:
-        raise DataError("A partition value of type time must be a time of the day such as 08:00:00.123456.")
+        raise DataError("A partition value of type time must be a time of day such as 08:00:00.123456.")
     return nanos // 1000
 
 
@@ -149,7 +149,7 @@ def uuid_text(text: str, data_type: Simple) -> str:
     """Return the UUID in lower case."""
     uuid = uuids.canonical(text)
     if uuid is None:
-        raise DataError("A partition value of type uuid must be one such as f79c3e09-677c-4bbd-a479-3f349cb785e7.")
+        raise DataError("A partition value of type uuid must be a UUID such as f79c3e09-677c-4bbd-a479-3f349cb785e7.")
     return uuid
 
 
@@ -157,13 +157,13 @@ def _days(text: str, name: str) -> int:
     """Return the days since 1970 in the proleptic Gregorian calendar, for the years 0 to 9999999."""
     match = _DATE.match(text)
     if not match:
-        raise DataError(f"A partition value of type {name} must start with a date such as 1970-01-31.")
+        raise DataError(f"A partition value of type {name} must be a date such as 1970-01-31.")
     sign, year, month, day = match[1], int(match[2]), int(match[3]), int(match[4])
     if sign == "-":
         raise DataError(f"A partition value of type {name} must not have a negative year.")
     days = days_of(year, month, day)
     if days is None:
-        raise DataError(f"A partition value of type {name} must be a day of the calendar.")
+        raise DataError(f"A partition value of type {name} must be a date that exists in the calendar.")
     return days
 
 
@@ -174,7 +174,7 @@ def _nanoseconds(text: str, name: str) -> tuple[int, str | None]:
         raise DataError(f"A partition value of type {name} must be a date and time such as 1970-01-31 00:00:00.123456.")
     hour, minute, second = int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0)
     if hour > 23 or minute > 59 or second > 59:
-        raise DataError(f"A partition value of type {name} must be a time of the day.")
+        raise DataError(f"A partition value of type {name} must have a time of day from 00:00:00 to 23:59:59.")
     fraction = (match["fraction"] or "").ljust(9, "0")
     seconds = hour * 3600 + minute * 60 + second - _offset_seconds(match["zone"], name)
     return _days(match["date"], name) * NANOS_PER_DAY + seconds * 1_000_000_000 + int(fraction), match["zone"]
@@ -194,7 +194,8 @@ def _offset_seconds(zone: str | None, name: str) -> int:
 # === Intervals ===
 
 _LITERAL = re.compile(r"INTERVAL '(?P<body>[^']{1,60})' (?P<units>[A-Z]+(?: TO [A-Z]+)?)\Z", re.IGNORECASE)
-# For each field, the separator before it (except the first), and the number of units in the next larger field.
+# For each field of a literal: the separator before it (unless it is the first), its size in months or microseconds, and
+# its greatest value after a larger field.
 _SEPARATORS = {"month": "-", "hour": " ", "minute": ":", "second": ":"}
 _SIZES = {
     "year": 12, "month": 1,
@@ -204,7 +205,7 @@ _MOST = {"month": 11, "hour": 23, "minute": 59, "second": 59}
 
 
 def interval(text: str, data_type: Simple, *, family: tuple[str, ...], bits: int) -> int:
-    """Return an interval literal with units of ``family`` as months or microseconds."""
+    """Return the months or microseconds of an interval literal whose units are in ``family``."""
     is_months = family is YEAR_MONTH_UNITS
     example = "INTERVAL '1-2' YEAR TO MONTH" if is_months else "INTERVAL '1 02:03:04.5' DAY TO SECOND"
     literal = _LITERAL.match(text)
@@ -219,12 +220,12 @@ def interval(text: str, data_type: Simple, *, family: tuple[str, ...], bits: int
     for position, unit in enumerate(units):
         whole, _, fraction = fields[unit].partition(".")
         if position and int(whole) > _MOST[unit]:
-            raise DataError(f"An interval's {unit}s must be at most {_MOST[unit]} after another field.")
+            raise DataError(f"An interval's {unit}s must be at most {_MOST[unit]} after a larger field.")
         amount += int(whole) * _SIZES[unit] + int(fraction.ljust(6, "0"))
     amount = -amount if fields["sign"] == "-" else amount
     limit = 1 << (bits - 1)
     if not -limit <= amount < limit:
-        raise DataError(f"An interval must fit {bits} bits of its smallest field.")
+        raise DataError(f"An interval must fit in {bits} bits as {'months' if is_months else 'microseconds'}.")
     return amount
 
 

@@ -1,4 +1,4 @@
-"""The types that a column may have had before (Delta log protocol, "Type Widening")."""
+"""The changes of a column's type that a reader supports (Delta log protocol, "Type Widening")."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def holds(new: DataType, old: DataType) -> bool:
     if not isinstance(new, PrimitiveType) or not isinstance(old, PrimitiveType):
         return False
     if new.coordinates != old.coordinates:
-        return False  # the same coordinates would be another place
+        return False  # the same coordinates would mean a different place
     return new.base == old.base or new.base in _WIDENINGS.get(old.base, ())
 
 
@@ -53,11 +53,11 @@ def check_type_changes(data_type: DataType, above: ColumnPath = ()) -> None:
         path = (*above, item.name)
         for old, new in item.type_changes:
             before = simple_type(old, path)
-            # A void column may have become a nested one, which the text does not describe.
+            # A void column may have become a nested one, whose type is not a simple name.
             if not is_void(before) and not holds(simple_type(new, path), before):
                 raise UnsupportedFeatureError(
                     f"The type of column {'.'.join(path)!r} was changed from {old} to {new}, which is not a widening "
-                    "of the Delta protocol, so values of older files may be lost. Upgrade the client, or ask the "
+                    "of the Delta protocol, so values in older files may be lost. Upgrade the client, or ask the "
                     "provider to rewrite the table.",
                     feature=f"type change from {old} to {new}",
                 )

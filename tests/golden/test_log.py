@@ -93,7 +93,7 @@ def test_every_golden_version_has_its_live_files_and_schema(table: GoldenTable, 
     assert expected is None or len(latest.files) == expected
     for version, facts in table.versions.items():
         if "refuse" in facts and version < (earliest := earliest_version(log)):
-            with pytest.raises(DeltaSharingError, match=f"nearest version that can is {earliest}"):
+            with pytest.raises(DeltaSharingError, match=f"nearest version that can be rebuilt is {earliest}"):
                 log.snapshot(version)
             continue
         snapshot = log.snapshot(version)
@@ -109,7 +109,7 @@ def test_checksum_mismatch_error_shows_both_values(tmp_path: Path) -> None:
         snapshot = DeltaLog.open(table.stage(tmp_path / "table")).snapshot(0)
     assert snapshot.files == []
     (message,) = [str(item.message) for item in caught]
-    assert "The table 'table' is not what its version checksum '00000000000000000000.crc' says" in message
+    assert "The table 'table' does not match its version checksum '00000000000000000000.crc'" in message
     assert "'numFiles' must be 10, found 0." in message
     assert "'tableSizeBytes' must be 5259, found 0; " in message
 

@@ -1,8 +1,8 @@
 """Checkpoints as streams of actions: classic, multi-part and V2 with sidecars (Delta log protocol, "Checkpoints").
 
-Parquet is read by needed columns and by row groups, so for a checkpoint of a million files there are neither all its
-statistics nor two copies of its rows in memory. If it has statistics or partition values only as structs
-(``stats_parsed``, ``partitionValues_parsed``), they are converted to the texts of a commit.
+Parquet files are read one row group at a time, and only the columns that are needed. So memory holds neither all
+statistics nor two copies of the rows of a checkpoint with a million files. Statistics and partition values that a
+checkpoint has only as structs (``stats_parsed``, ``partitionValues_parsed``) are converted to the text of a commit.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _WHOLE_MINUTES = format_date(OFFSETS_WITH_SECONDS_END // NANOS_PER_DAY)
 
 
 def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want = Want.STATS) -> Iterator[Action]:
-    """Stream the actions of a checkpoint, including its sidecars'.
+    """Yield the actions of a checkpoint, including those in its sidecars.
 
     ``remove`` actions are included only with :attr:`Want.TOMBSTONES`, ``stats`` of files only with :attr:`Want.STATS`.
     Raises ``DataError`` if a file is missing or is not readable Parquet, ``ProtocolError`` if a row is not a valid
-    action, a sidecar has sidecars, or the checkpoint has another version.
+    action, a sidecar names sidecars, or the checkpoint states a different version.
     """
     sidecars: list[Sidecar] = []
     directory.expect(checkpoint.files)
@@ -79,7 +79,7 @@ def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want 
                 sidecars.append(action)
             elif isinstance(action, CheckpointMetadata) and action.version != checkpoint.version:
                 raise ProtocolError(
-                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but says {action.version}."
+                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but states {action.version}."
                 )
             else:
                 yield action
@@ -90,7 +90,7 @@ def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want 
 
 
 def read_table_state(directory: LogDirectory, checkpoint: Checkpoint) -> Iterator[Action]:
-    """Stream only the actions of a checkpoint that are not about files: protocol, metadata and the like."""
+    """Yield only the actions of a checkpoint that are not about files: protocol, metadata and the like."""
     for name in checkpoint.files:
         if name.endswith(".json"):
             actions = _manifest_actions(directory, name, Want.NOTHING)
@@ -146,8 +146,8 @@ def _group_actions(parquet: pq.ParquetFile, rows: FileActions, column: str, grou
     batches = _batches(parquet, group, rows.leaves(structs=False))
     for number, batch in enumerate(batches):
         if rows.lacks_statistics(batch.column(column)):
-            # Rare, so the struct form is read only now, from this batch on. (The null counts in the footer would show
-            # it earlier, but accessing those of a damaged file aborts the process.)
+            # This is rare, so the struct form is read only now, from this batch on. (The null counts in the footer
+            # would show it earlier, but accessing those of a damaged file aborts the process.)
             for again in islice(_batches(parquet, group, rows.leaves(structs=True)), number, None):
                 yield from rows.actions(again.column(column))
             return
@@ -184,7 +184,7 @@ class FileActions:
         self._other_calendar = hybrid_calendar(parquet.schema_arrow.metadata) is not None
         self._source = source
         self._kind = _FILES[column]
-        # In the order of the action's fields; those of a sharing server come last and are in no checkpoint.
+        # In the order of the action's fields, to which the values are passed by position.
         self._fields = {name: _FIELDS[name] for name in self._kind.__struct_encode_fields__ if name in _FIELDS}
         struct = parquet.schema_arrow.field(column).type
         if not pa.types.is_struct(struct):
@@ -195,11 +195,12 @@ class FileActions:
         missing = [name for name in _REQUIRED[column] if name not in present]
         if missing:
             raise ProtocolError(f"The column '{column}' of '{source}' must have the field '{missing[0]}', found none.")
-        # Maps repeat between files (all files of a partition), so equal maps become one object.
+        # All files of a partition have equal maps, so equal maps become one object.
         self._maps: dict[tuple[object, ...], dict[str, str | None]] = {}
 
     def leaves(self, *, structs: bool) -> list[str]:
-        """Return the columns to read. Struct forms are included only without a text form, or with ``structs``."""
+        """Return the columns to read. The struct forms of statistics and partition values are read only if the text
+        form is missing; with ``structs``, that of statistics is read as well."""
         names = [name for name in self._fields if name in self._present and name != "stats"]
         if self._with_stats:
             names += ["stats"] if "stats" in self._present else []
@@ -210,7 +211,8 @@ class FileActions:
         return [f"{self._column}.{name}" for name in names]
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:
-        """Whether a file in ``column`` has no text statistics although the checkpoint has them as structs."""
+        """Return whether a file in ``column`` has no statistics as text although the checkpoint has a column of
+        structs."""
         if not self._with_stats or not {"stats", "stats_parsed"} <= self._present:
             return False
         return bool(column.filter(column.is_valid()).field("stats").null_count)
@@ -235,7 +237,7 @@ class FileActions:
             values = self._column_values(array, kind)
         except (pa.ArrowException, TypeError, ValueError, msgspec.ValidationError) as error:
             raise ProtocolError(
-                f"The field '{self._column}.{name}' of '{self._source}' has a wrong type: {error}."
+                f"The field '{self._column}.{name}' of '{self._source}' has the wrong type: {error}."
             ) from None
         if name == "stats" and array.null_count and parsed is not None:
             fallback = self._parsed_statistics(parsed)
@@ -244,12 +246,12 @@ class FileActions:
 
     def _parsed_statistics(self, parsed: pa.Array) -> list[str | None]:
         if self._other_calendar:
-            # Bounds in another calendar would bound other values.
+            # Bounds in the hybrid calendar would be those of other dates.
             return [None] * len(parsed)
         try:
             return statistics_texts(parsed, f"{self._column}.stats_parsed", self._instants)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            # Statistics are optional; without them a file is not skipped.
+            # Statistics are optional; a file without them is not skipped.
             return [None] * len(parsed)
 
     def _parsed_partitions(self, parsed: pa.Array) -> list[dict[str, str | None]]:
@@ -275,7 +277,9 @@ class FileActions:
 
     def _refuse_missing(self, name: str) -> None:
         if name in _REQUIRED[self._column]:
-            raise ProtocolError(f"A row of '{self._column}' in '{self._source}' must have a {name!r}, found none.")
+            raise ProtocolError(
+                f"Each '{self._column}' row of '{self._source}' must have a {name!r}, found one without."
+            )
 
     def _column_values(self, array: pa.Array, kind: str) -> list[Any]:
         if kind == "text":
@@ -296,7 +300,7 @@ class FileActions:
             raise TypeError(f"expected a map, found {array.type}")
         offsets = array.offsets.to_pylist()
         keys, items = _texts(array.keys), _texts(array.items)
-        # The child arrays of a slice are complete; its offsets are not.
+        # The keys and items of a slice are those of the whole array; its offsets point into them.
         maps = self._maps
         values: list[Any] = []
         for valid, (start, stop) in zip(array.is_valid().to_pylist(), pairwise(offsets), strict=True):
@@ -309,12 +313,12 @@ class FileActions:
 
 
 def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Action]:
-    """Yield the actions of type ``kind`` in a column with few of them."""
+    """Yield the actions of type ``kind`` in ``column``, one by one, because a checkpoint has few of them."""
     rows = column.filter(column.is_valid())
     try:
         documents = [_plain(row, rows.type) for row in rows.to_pylist()]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError(f"A row of {kind.__name__!r} in '{source}' cannot be read: {error}.") from None
+        raise ProtocolError(f"A {ACTION_NAMES[kind]!r} row of '{source}' cannot be read: {error}.") from None
     for document in documents:
         yield convert_action(document, kind, source)
 
@@ -348,7 +352,7 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def int96_leaves(parquet: pq.ParquetFile) -> frozenset[str]:
-    """Return the dotted paths of INT96 columns: points in time, although Arrow gives them no time zone."""
+    """Return the dotted paths of INT96 columns, whose values are instants although Arrow gives them no time zone."""
     schema = parquet.schema
     return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
 
@@ -356,7 +360,7 @@ def int96_leaves(parquet: pq.ParquetFile) -> frozenset[str]:
 def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[str | None]:
     """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` if it is null.
 
-    Null values are omitted: a missing bound is unknown. ``path`` is the column's dotted path and ``instants`` are those
+    Null values are omitted: a missing bound is unknown. ``path`` is the column's dotted path, ``instants`` the result
     of :func:`int96_leaves`.
     """
     return [
@@ -366,7 +370,8 @@ def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]
 
 
 def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
-    """Return ``partitionValues`` of each row of a ``partitionValues_parsed`` column; see :func:`statistics_texts`."""
+    """Return the ``partitionValues`` of each row of a ``partitionValues_parsed`` column; as
+    :func:`statistics_texts`."""
     names = [field.name for field in parsed.type]
     columns = [
         _partition_column(array, f"{path}.{name}" in instants)
@@ -404,8 +409,8 @@ def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) ->
 
 
 def _moment_text(text: str, is_instant: bool) -> str:
-    # The timestamp may come from a text whose offset lacked its seconds. Such a text never ended in Z, so this one must
-    # not either: readers of statistics trust a Z (``delta.value_bounds``).
+    # The timestamp may have been parsed from a text whose offset lacked its seconds. This text must not end in Z then:
+    # readers of statistics assume a smaller error for Z (``delta.value_bounds``).
     zone = "" if not is_instant else "+00:00" if text < _WHOLE_MINUTES else "Z"
     return text.replace(" ", "T") + zone
 
@@ -421,14 +426,14 @@ def _partition_column(array: pa.Array, is_instant: bool) -> list[str | None]:
     if is_bytes(kind):
         return _mapped(array.to_pylist(), binary_text)
     if pa.types.is_decimal(kind):
-        # Arrow's text of a small number has an exponent.
+        # Arrow's text of a small decimal has an exponent.
         return _mapped(array.to_pylist(), lambda value: format(value, "f"))
     return _cast_texts(array)
 
 
 def _local_text(array: pa.Array) -> list[Any]:
-    # Through the zone-less type: the text is UTC, and years beyond 9999 work. No digit may be lost: a maximum would be
-    # smaller than its rows.
+    # The cast to the zone-less type gives text in UTC, also for years beyond 9999. No digit may be lost: a maximum
+    # would be smaller than values of its rows.
     unit = "ns" if array.type.unit == "ns" else "us"
     texts = _cast_texts(array.cast(pa.timestamp(unit)))
     return texts if unit == "us" else _mapped(texts, lambda text: text.removesuffix("000"))

@@ -1,5 +1,7 @@
-"""One commit of a log: its actions, the files with its row-level changes, and its time (Delta log protocol, "Add CDC
-File" and "In-Commit Timestamps")."""
+"""One commit of a log: its actions, the files with its row-level changes, and its time.
+
+Delta log protocol, "Add CDC File" and "In-Commit Timestamps".
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Commit:
 
     @classmethod
     def from_actions(cls, version: int, timestamp_ms: int | None, actions: Iterable[Action]) -> Commit:
-        """Group the actions of one commit by kind, in order; the last protocol and metadata count."""
+        """Group the actions of one commit by kind, in order; of several protocols or metadata the last is kept."""
         kinds: dict[type, list[Action]] = {}
         for action in actions:
             kinds.setdefault(type(action), []).append(action)
@@ -64,10 +66,10 @@ class Commit:
 
 
 def change_actions(commit: Commit) -> list[FileAction]:
-    """Return the files with the changes of ``commit``, in log order.
+    """Return the files that hold the row-level changes of ``commit``, in log order.
 
-    Only change files if there are any; otherwise added and removed files that change data. A MERGE that states that
-    it changed no row returns no files: it only rewrote some.
+    These are its change files if it has any, and otherwise the added and removed files that change data. A MERGE whose
+    metrics state that it changed no row has no such files: it only rewrote some.
     """
     if commit.cdcs:
         return list(commit.cdcs)
@@ -88,7 +90,7 @@ def _last(actions: list[Action] | None) -> Action | None:
     return actions[-1] if actions else None
 
 
-# === Times: in commits, or of their files, made monotonic ===
+# === Commit times: in-commit timestamps, or the modification times of commit files, made monotonic ===
 
 ENABLED_PROPERTY = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION_PROPERTY = "delta.inCommitTimestampEnablementVersion"
@@ -98,7 +100,7 @@ _FEATURES = ("inCommitTimestamp", "inCommitTimestamp-preview")
 
 @dataclass(frozen=True, slots=True)
 class Enablement:
-    """The version from which on commits have their own time; ``timestamp_ms`` is that version's, if recorded."""
+    """The first version with an in-commit timestamp; ``timestamp_ms`` is the time of that version, if recorded."""
 
     version: int
     timestamp_ms: int | None
@@ -114,11 +116,11 @@ class CommitTimes:
 
     def at(self, version: int) -> int:
         """Return the time of commit ``version``; ``DataError`` if there is no such commit file, ``ProtocolError`` if
-        the commit lacks its own time."""
+        the commit lacks its in-commit timestamp."""
         commit = self.listing.commits.get(version)
         if commit is None:
             raise DataError(
-                f"Commit {version} is not in the log, so its time is not known.",
+                f"Commit {version} is not in the log, so its time is unknown.",
                 table=self.listing.table,
                 version=version,
             )
@@ -152,7 +154,7 @@ class CommitTimes:
 
     def _enabled_at(self, first: int) -> int:
         enablement = self.enablement
-        # The recorded time is valid only while its commit is the first of these.
+        # The recorded time is valid only if its commit is the first one in the log with an in-commit timestamp.
         if enablement is None or enablement.timestamp_ms is None or first != enablement.version:
             return self.at(first)
         return enablement.timestamp_ms
@@ -168,8 +170,8 @@ class CommitTimes:
 
 
 def enablement_of(protocol: Protocol, metadata: Metadata, table: str) -> Enablement | None:
-    """Return the version from which commits have their own time, or ``None``; ``ProtocolError`` if a property is not
-    a number."""
+    """Return since which version commits have in-commit timestamps, ``None`` if they have none; ``ProtocolError`` if a
+    property is not a number."""
     properties = metadata.properties
     if properties.get(ENABLED_PROPERTY, "false").lower() != "true":
         return None
@@ -196,8 +198,8 @@ def _in_commit_timestamp(commit: LogFile, listing: LogListing) -> int:
         raise DataError(f"Commit {commit.first} cannot be read: {error.strerror}.", table=listing.table) from None
     if not isinstance(first, CommitInfo) or first.in_commit_timestamp is None:
         raise ProtocolError(
-            f"The table has in-commit timestamps, so commit {commit.first} must begin with a 'commitInfo' that holds "
-            "one.",
+            f"The table has in-commit timestamps, so commit {commit.first} must begin with a 'commitInfo' action that "
+            "has an 'inCommitTimestamp'.",
             table=listing.table,
             version=commit.first,
         )

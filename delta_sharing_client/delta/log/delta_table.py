@@ -1,4 +1,4 @@
-"""A Delta table, read through its log (Delta log protocol, "Delta Log Entries" and "Checkpoints")."""
+"""Reads a Delta table through its log (Delta log protocol, "Delta Log Entries" and "Checkpoints")."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ class DeltaLog:
 
     @classmethod
     def open(cls, table_root: str | os.PathLike[str]) -> DeltaLog:
-        """Open the table in the local directory ``table_root``; ``DataError`` if it has no log, or one without a commit
-        or complete checkpoint."""
+        """Open the table in the local directory ``table_root``.
+
+        Raises ``DataError`` if it has no log, or if the log has neither a commit nor a complete checkpoint.
+        """
         root = Path(os.path.abspath(table_root))
         log = cls(LocalDirectory(root / LOG_DIRECTORY), root.name)
         log._list()
@@ -59,12 +61,12 @@ class DeltaLog:
         return self._list().latest
 
     def snapshot(self, version: int | None = None, *, want: Want = Want.STATS) -> Snapshot:
-        """Return the table at ``version``, by default the newest; ``want`` says what to keep besides the live files.
+        """Return the table at ``version``, by default the newest; ``want`` selects what to keep besides the live files.
 
-        Raises ``UsageError`` if the version does not exist, ``DataError`` if it cannot be rebuilt any more, a commit is
-        missing or a log file cannot be read, ``ProtocolError`` for a log without protocol or metadata or with a
-        malformed action, ``UnsupportedFeatureError`` if the table needs a feature that is not supported. Warns with
-        ``VersionChecksumWarning`` if the table differs from the version's checksum file.
+        Raises ``UsageError`` if the version does not exist; ``DataError`` if it cannot be rebuilt any more, if a commit
+        is missing or if a log file cannot be read; ``ProtocolError`` for a log without protocol or metadata or with a
+        malformed action; ``UnsupportedFeatureError`` if the table needs a feature that is not supported. Warns with
+        ``VersionChecksumWarning`` if the table does not match the version's checksum file.
         """
         listing = self._list()
         preferred = hinted_checkpoint(listing) if version is None else None
@@ -84,8 +86,8 @@ class DeltaLog:
         """Yield the commits ``start`` to ``end``, inclusive, oldest first.
 
         Raises ``UsageError`` for an empty range or one beyond the newest version, ``DataError`` for a missing or
-        unreadable commit file, ``ProtocolError`` for a malformed action, ``UnsupportedFeatureError`` for a protocol
-        whose changes cannot be read.
+        unreadable commit file, ``ProtocolError`` for a malformed action, ``UnsupportedFeatureError`` if a commit sets a
+        protocol that is not supported.
         """
         listing = self._list()
         if not 0 <= start <= end <= listing.latest:
@@ -97,7 +99,7 @@ class DeltaLog:
         missing = next((version for version in range(start, end + 1) if version not in listing.commits), None)
         if missing is not None:
             raise DataError(
-                f"Commit {missing} is not in the log any more, so the changes from {start} to {end} are not known.",
+                f"Commit {missing} is no longer in the log, so the changes of versions {start} to {end} are unknown.",
                 table=self._table,
                 version=missing,
             )
@@ -108,8 +110,8 @@ class DeltaLog:
     def commit_timestamp(self, version: int) -> int:
         """Return the time of commit ``version`` in milliseconds since the epoch; ``DataError`` if it is not in the log.
 
-        It is the in-commit timestamp if the table has them, otherwise the file's modification time, increased if
-        necessary so that times grow with versions.
+        It is the in-commit timestamp if the commit has one, otherwise the file's modification time, increased if
+        necessary so that times increase with versions.
         """
         listing = self._list()
         return self._latest_times(listing).at(version)
@@ -125,8 +127,8 @@ class DeltaLog:
         newest = times.newest_at_or_before(timestamp_ms, versions)
         if newest is None:
             raise UsageError(
-                f"The timestamp {format_millis(timestamp_ms)} is before the first version that can be rebuilt; "
-                f"{_dated('earliest', versions[:1], times)}.",
+                f"The timestamp {format_millis(timestamp_ms)} is before the earliest version that can be rebuilt"
+                f"{_dated(versions[:1], times)}.",
                 table=self._table,
             )
         return newest
@@ -143,8 +145,8 @@ class DeltaLog:
         version = times.earliest_at_or_after(timestamp_ms, versions)
         if version is None:
             raise UsageError(
-                f"The timestamp {format_millis(timestamp_ms)} is after the newest version; "
-                f"{_dated('newest', versions[-1:], times)}.",
+                f"The timestamp {format_millis(timestamp_ms)} is after the newest version"
+                f"{_dated(versions[-1:], times)}.",
                 table=self._table,
             )
         return version
@@ -168,11 +170,12 @@ class DeltaLog:
         if is_reconciled(actions):
             yield actions
             return
-        # Some writers only concatenate the commits, newest first; then the commits themselves are used.
+        # Some writers only concatenate the commits, newest first. Then the commits themselves are read.
         for version in range(delta.first, delta.last + 1):
             if version not in listing.commits:
                 raise ProtocolError(
-                    f"'{delta.name}' must hold one action for each file, and the commits it stands for are gone.",
+                    f"'{delta.name}' must have at most one action for each file, found several, and the commits that "
+                    "it replaces are no longer in the log.",
                     table=self._table,
                 )
             commit = listing.commits[version]
@@ -201,7 +204,8 @@ class DeltaLog:
             raise
 
     def _latest_times(self, listing: LogListing) -> CommitTimes:
-        """The times of all commits, by the rules of the newest version, without reading file actions."""
+        """Return the times of all commits, by the rules of the newest protocol and metadata; older ones are not
+        read."""
         newest: dict[type, Any] = {}
         for actions in self._newest_first(listing):
             for action in actions:
@@ -221,8 +225,8 @@ class DeltaLog:
         return CommitTimes(listing, enablement_of(protocol, metadata, self._table))
 
 
-def _dated(which: str, one: list[int], times: CommitTimes) -> str:
-    return f"the {which} version is {one[0]} of {format_millis(times.at(one[0]))}" if one else "there is none"
+def _dated(one: list[int], times: CommitTimes) -> str:
+    return f", {one[0]}, which was committed at {format_millis(times.at(one[0]))}" if one else ": there is none"
 
 
 def _segment_time(segment: LogSegment, times: CommitTimes) -> int | None:
@@ -242,7 +246,7 @@ _LONGEST_VALUE = 300
 
 
 class VersionChecksumWarning(UserWarning):
-    """A table differs from its version checksum, or the checksum cannot be read."""
+    """A table does not match its version checksum, or the checksum cannot be read."""
 
 
 class _Checksum(msgspec.Struct, rename="camel", frozen=True):
@@ -269,7 +273,9 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
     except FileNotFoundError:
         return
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        _warn(f"The version checksum '{name}' of the table '{listing.table}' is ignored: {error}.")
+        _warn(
+            f"The version checksum '{name}' of the table '{listing.table}' is ignored, as it cannot be read: {error}."
+        )
         return
     different = [
         f"'{field}' must be {_short(recorded)}, found {_short(computed)}"
@@ -278,8 +284,8 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
     ]
     if different:
         _warn(
-            f"The table '{listing.table}' is not what its version checksum '{name}' says: {'; '.join(different)}. "
-            f"It is read as its log has it. Tell the provider: the log of version {snapshot.version} may be damaged."
+            f"The table '{listing.table}' does not match its version checksum '{name}': {'; '.join(different)}. The "
+            f"log is used as it is. Tell the provider that the log of version {snapshot.version} may be damaged."
         )
 
 

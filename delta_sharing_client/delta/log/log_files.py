@@ -1,5 +1,7 @@
-"""The files of a ``_delta_log`` directory: access, listing, and which of them rebuild a version (Delta log protocol,
-"File Types" and "Last Checkpoint File")."""
+"""Lists and opens the files of a ``_delta_log`` directory, and selects those that rebuild a version.
+
+Delta log protocol, "File Types" and "Last Checkpoint File".
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class LogDirectory(Protocol):
     """The directory ``_delta_log`` of a table."""
 
     def entries(self) -> list[LogEntry]:
-        """Return the files directly in it; ``FileNotFoundError`` if there is no such directory."""
+        """Return the files directly in the directory; ``FileNotFoundError`` if it does not exist."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a file by a path of the log: percent-encoded, relative to the directory or absolute.
@@ -44,12 +46,12 @@ class LogDirectory(Protocol):
         """
 
     def expect(self, paths: Sequence[str]) -> None:
-        """Announce that these files will be opened next, in this order, so that a remote store can download them
-        ahead."""
+        """Announce that these files will be opened next, in this order, so that a remote store can download them in
+        advance."""
 
 
 class LocalDirectory:
-    """A ``LogDirectory`` on this machine; its methods are described there."""
+    """A ``LogDirectory`` in the local file system; its methods are described there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,9 +73,9 @@ def _entry(entry: os.DirEntry[str]) -> LogEntry:
     try:
         stat = entry.stat()
     except FileNotFoundError:
-        # Deleted between listing and stat: opening it reports that if it is needed.
+        # It was deleted after it was listed. If it is needed, opening it will report that.
         return LogEntry(entry.name, -1, 0)
-    # A time set through a float (os.utime) may be some hundred nanoseconds below the intended millisecond.
+    # A time that os.utime set from a float may be some hundred nanoseconds below the intended millisecond.
     return LogEntry(entry.name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000)
 
 
@@ -116,7 +118,7 @@ class LogSegment:
 
 @dataclass(frozen=True)
 class LogListing:
-    """The state of a log directory at one time."""
+    """The files of a log directory at one point in time, by kind and version."""
 
     table: str
     commits: Mapping[int, LogFile]
@@ -144,7 +146,7 @@ class LogListing:
                 version = int(match[1])
                 commits[version] = _log_file(entry, version, version)
             elif not entry.size:
-                continue  # left by a writer that died; the commits have the same content
+                continue  # left by a writer that was interrupted; the commits have the same content
             elif match := _COMPACTED.match(name):
                 if int(match[1]) <= int(match[2]):
                     compacted.setdefault(int(match[1]), []).append(_log_file(entry, int(match[1]), int(match[2])))
@@ -163,14 +165,14 @@ class LogListing:
 
     @property
     def latest(self) -> int:
-        """The newest version of a commit, a compacted file or a complete checkpoint."""
+        """The newest version that a commit, a compacted file or a complete checkpoint has."""
         compacted = chain.from_iterable(self.compacted.values())
         return max((*self.commits, *self.checkpoints, *(item.last for item in compacted)))
 
     @lazy
     def rebuildable(self) -> tuple[int, ...]:
         """The versions that can be rebuilt from a checkpoint or from the first commit, oldest first."""
-        versions = {-1, *self.checkpoints}  # the empty table before commit 0
+        versions = {-1, *self.checkpoints}  # -1 is the empty table before commit 0
         files = (*self.commits.values(), *chain.from_iterable(self.compacted.values()))
         for file in sorted(files, key=lambda file: file.last):
             if file.first - 1 in versions:
@@ -191,9 +193,9 @@ class LogListing:
     def segment(self, version: int, preferred: Checkpoint | None = None) -> LogSegment:
         """Return the files that rebuild ``version``, from the newest usable checkpoint on.
 
-        ``preferred`` is used among several checkpoints of that version. Raises ``UsageError`` if ``version`` does not
-        exist (yet), ``DataError``, with the nearest possible version, if it cannot be rebuilt any more or a commit is
-        missing.
+        If there are several checkpoints of the same version, ``preferred`` is used. Raises ``UsageError`` if
+        ``version`` does not exist (yet); ``DataError``, which names the nearest version that can be rebuilt, if
+        ``version`` cannot be rebuilt any more or a commit is missing.
         """
         latest = self.latest
         if not 0 <= version <= latest:
@@ -229,7 +231,7 @@ class LogListing:
 
     def _nearest(self, version: int) -> str:
         nearest = min(self.rebuildable, key=lambda item: abs(item - version))
-        return f"; the nearest version that can is {nearest}"
+        return f"; the nearest version that can be rebuilt is {nearest}"
 
     def _delta_at(self, first: int, limit: int) -> LogFile | None:
         usable = [item for item in self.compacted.get(first, ()) if item.last <= limit]
@@ -253,8 +255,8 @@ def _complete(parts: Mapping[tuple[int, str], Mapping[int, LogFile]]) -> dict[in
 
 
 def _preference(item: tuple[tuple[int, str], object]) -> tuple[int, bool, bool, str]:
-    # The order of a version's checkpoints: the classic file, then parts, then those with a UUID. Their content is
-    # equal.
+    # The order of a version's checkpoints: the classic file, then parts, then those with a UUID. All have the same
+    # content.
     (version, group), _ = item
     return version, not group.endswith(".checkpoint.parquet"), not group.startswith("parts "), group
 
@@ -270,8 +272,11 @@ class LastCheckpointWarning(UserWarning):
 
 
 def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
-    """Return the checkpoint of ``_last_checkpoint``; ``None`` if there is no such file, and with a
-    ``LastCheckpointWarning`` if it is damaged or names a missing or incomplete checkpoint."""
+    """Return the checkpoint that ``_last_checkpoint`` names, ``None`` if there is no such file.
+
+    If it is damaged or names a missing or incomplete checkpoint, warn with ``LastCheckpointWarning`` and return
+    ``None``.
+    """
     try:
         with listing.directory.open(LAST_CHECKPOINT) as stream:
             text = stream.read(_MAX_BYTES).decode("utf-8")
@@ -281,7 +286,7 @@ def hinted_checkpoint(listing: LogListing) -> Checkpoint | None:
     except (OSError, ValueError, RecursionError) as error:
         reason = "the JSON nests too deep" if isinstance(error, RecursionError) else str(error)
         warnings.warn(
-            f"{LAST_CHECKPOINT} of table {listing.table} is ignored, the log directory is listed instead: {reason}",
+            f"'{LAST_CHECKPOINT}' of the table '{listing.table}' is ignored, and the log directory is used: {reason}.",
             LastCheckpointWarning,
             stacklevel=2,
         )
@@ -293,7 +298,7 @@ def canonical_json(text: str) -> str:
     if ``text`` is not JSON, not an object, or has a duplicate key."""
     document = _parse(text)
     document.pop("checksum", None)
-    # A path occurs once and is ASCII, so this is also its order in UTF-8.
+    # Paths are unique and ASCII, so their order as strings is also their order in UTF-8.
     leaves = sorted(("+".join(path), leaf) for path, leaf in _leaves(document, ()))
     return ",".join(f"{path}={leaf}" for path, leaf in leaves)
 
@@ -304,7 +309,7 @@ def json_checksum(text: str) -> str:
 
 
 class _Number(str):
-    # The literal text of a number is its canonical form, so it is never converted to a float.
+    # The text of a number in JSON is its canonical form, so it is never converted to a float.
     __slots__ = ()
 
 
@@ -312,7 +317,7 @@ def _find(listing: LogListing, text: str) -> Checkpoint | None:
     document = _parse(text)
     checksum = document.get("checksum")
     if checksum is not None and (not isinstance(checksum, str) or checksum.lower() != json_checksum(text)):
-        raise ValueError("its checksum does not fit its content")
+        raise ValueError("its checksum does not match its content")
     version = _whole_number(document, "version")
     parts = _whole_number(document, "parts") if document.get("parts") is not None else 1
     v2 = document.get("v2Checkpoint")
@@ -320,7 +325,7 @@ def _find(listing: LogListing, text: str) -> Checkpoint | None:
     for checkpoint in listing.checkpoints.get(version, ()):
         if len(checkpoint.files) == parts and name in (None, checkpoint.files[0]):
             return checkpoint
-    raise ValueError(f"it names a checkpoint of version {version} in {parts} part(s) that is not there")
+    raise ValueError(f"it names a checkpoint of version {version} in {parts} part(s), which is not in the log")
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -333,7 +338,7 @@ def _parse(text: str) -> dict[str, object]:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError("it has a key twice")
+        raise ValueError("it has a duplicate key")
     return document
 
 

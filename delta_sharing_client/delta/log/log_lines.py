@@ -46,11 +46,10 @@ ACTION_NAMES: dict[type, str] = {
 
 
 def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
-    """Decode newline-delimited JSON actions, in order, from the file ``source``. Skips unknown actions, fields, and
-    empty lines.
+    """Decode newline-delimited JSON actions, in order; unknown actions, unknown fields and empty lines are skipped.
 
-    Raises ``ProtocolError`` with file and line if a line is not JSON, nests too deep, has several actions, lacks a
-    required field or has a value of a wrong type.
+    ``source`` is the name of the file. Raises ``ProtocolError``, which names the file and the line, if a line is not
+    JSON, is nested too deep, has several actions, lacks a required field or has a value of the wrong type.
     """
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
@@ -60,18 +59,19 @@ def read_actions(lines: Iterable[bytes], source: str) -> Iterator[Action]:
             file = item.add if item.add is not None else item.remove
             others = [] if file is not None else _other_actions(item)
         except RecursionError:
-            raise ProtocolError(f"Line {number} of '{source}' nests its JSON too deep to be a Delta action.") from None
+            raise ProtocolError(
+                f"Line {number} of '{source}' must be a Delta action, but its JSON is nested too deep."
+            ) from None
         except (msgspec.DecodeError, UnicodeError) as error:
             raise ProtocolError(f"Line {number} of '{source}' must be a Delta action: {error}.") from None
         if file is not None:
             both = item.add is not None and item.remove is not None
             if both or item.cdc is not None or item.meta_data is not None or item.protocol is not None:
                 raise ProtocolError(
-                    f"Line {number} of '{source}' must be one Delta action, found several: which comes first is not "
-                    "known."
+                    f"Line {number} of '{source}' must be one Delta action, found several, whose order is unknown."
                 )
             if file.size is not None and file.size < 0:
-                raise ProtocolError(f"Line {number} of '{source}' must have the 'size' of the file in bytes.")
+                raise ProtocolError(f"Line {number} of '{source}' must have a 'size' of 0 or more, found {file.size}.")
             yield file
         else:
             yield from others
@@ -94,7 +94,7 @@ def action_fields(action: Action) -> dict[str, Any]:
     if isinstance(action, Protocol):
         return _protocol_fields(action)
     if isinstance(action, (AddFile, AddCdcFile)) and action.size < 0:
-        raise DataError("A log must state the size of every file, but it is unknown.")
+        raise DataError("A log must state the size of every file, but the size of this one is unknown.")
     fields: dict[str, Any] = msgspec.to_builtins(action)
     for name, default in _ALWAYS_WRITTEN.get(type(action), {}).items():
         fields.setdefault(name, default)
@@ -110,7 +110,7 @@ def action_line(action: Action) -> bytes:
 
 
 class _DomainMetadataLine(msgspec.Struct, rename="camel"):
-    # The configuration is text today and was a map in the first specification.
+    # The configuration is a string today; in the first specification it was a map.
     domain: str
     configuration: Union[str, dict[str, object]] = ""
     removed: bool = False
@@ -127,7 +127,7 @@ class _Line(msgspec.Struct, rename="camel"):
     row_id_high_water_mark: Union[RowIdHighWaterMark, None] = None
     checkpoint_metadata: Union[CheckpointMetadata, None] = None
     sidecar: Union[Sidecar, None] = None
-    # Free text of the writer: decoded leniently, below.
+    # Writers put anything here, so it is decoded leniently, below.
     commit_info: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -144,7 +144,7 @@ def _other_actions(item: _Line) -> list[Action]:
         item.row_id_high_water_mark,
         item.checkpoint_metadata,
         item.sidecar,
-    ):  # no comprehension, because it would be a call per line, and change files are many
+    ):  # not a comprehension, which would cost a call for each of many lines with change files
         if action is not None:
             actions.append(action)
     if item.domain_metadata is not None:
@@ -163,7 +163,8 @@ def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
 
 
 def parse_commit_info(raw: bytes) -> CommitInfo | None:
-    """Decode the known fields of a ``commitInfo``, without those of another type."""
+    """Decode the known fields of a ``commitInfo``; a field of the wrong type is omitted. ``None`` if it is no
+    object."""
     try:
         return msgspec.json.decode(raw, type=CommitInfo)
     except msgspec.ValidationError:
@@ -182,7 +183,7 @@ def parse_commit_info(raw: bytes) -> CommitInfo | None:
 
 # === Writing ===
 
-# Fields that a log must have, with the defaults for which the structs omit them.
+# Fields that a log must have although the structs omit them, with the values that they have then.
 _ALWAYS_WRITTEN: dict[type, dict[str, object]] = {
     AddFile: {"partitionValues": {}, "dataChange": True, "modificationTime": 0},
     AddCdcFile: {"partitionValues": {}, "dataChange": False},
@@ -192,7 +193,8 @@ _ALWAYS_WRITTEN: dict[type, dict[str, object]] = {
 
 
 def _protocol_fields(protocol: Protocol) -> dict[str, Any]:
-    # A sharing response may omit the writer's half; a log has both, and they must agree.
+    # A sharing response may omit the writer's version and features; a log must have them, and they must fit the
+    # reader's.
     reader, writer = protocol.min_reader_version, max(protocol.min_writer_version, 1)
     reader_features = protocol.reader_features
     writer_features = list(protocol.writer_features or ())

@@ -1,7 +1,7 @@
 """Writes a local Delta log for any Delta reader (Delta log protocol, "Requirements for Writers").
 
-A snapshot keeps its version: version 0 is one commit, a later version is a checkpoint with its commit. Commits and
-checkpoints are added one by one. Every file gets its name only when it is complete.
+A snapshot is written at its own version: version 0 as a commit, a later version as a commit with a checkpoint. Commits
+and checkpoints are added to the log one by one. A file gets its final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import UsageError
 
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
-"""The names of files that a writer here had not finished when it ended."""
+"""Matches the names of the temporary files that an interrupted write leaves behind."""
 
 
 def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
     """Write the log of ``snapshot``, at its version, and return the ``_delta_log`` directory.
 
     ``directory`` is the table's directory; it is created if necessary, and must not have a log entry of that version.
-    Paths of files are not changed. Raises ``UsageError`` if a file is a signed URL, which a log must not contain, or
-    the log entry exists, ``DataError`` if the size of a file is unknown.
+    Paths of files are not changed. Raises ``UsageError`` if the path of a file is a signed URL, which a log must not
+    contain, or if the log entry exists; ``DataError`` if the size of a file is unknown.
     """
     log = Path(directory) / LOG_DIRECTORY
     log.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
         if is_url(item.path) or (vector is not None and is_url(vector.path_or_inline_dv)):
             raise UsageError(
                 "A log must not hold signed URLs, which expire and are secret, but the path of file number "
-                f"{number + 1} or of its deletion vector is one; write a copy of the files, and name that."
+                f"{number + 1} or of its deletion vector is one: copy the files, and use the paths of the copies."
             )
     actions = [*_head(snapshot), *_with_all_partitions(snapshot.files, snapshot.metadata)]
     in_commit = _carries_times(snapshot.protocol, snapshot.metadata)
@@ -58,9 +58,9 @@ def write_log(directory: str | os.PathLike[str], snapshot: Snapshot) -> Path:
 
 
 def append_commit(directory: str | os.PathLike[str], commit: Commit, *, protocol: Protocol, metadata: Metadata) -> None:
-    """Add ``commit`` to the log in ``directory``, which must have the version before it; paths are not changed.
+    """Add ``commit`` to the log in ``directory``, which must have the preceding version; paths are not changed.
 
-    ``protocol`` and ``metadata`` are the table's after the commit. Raises ``UsageError`` if another writer took the
+    ``protocol`` and ``metadata`` are the table's after the commit. Raises ``UsageError`` if the log already has this
     version.
     """
     actions: list[Action] = [item for item in (commit.protocol, commit.metadata) if item is not None]
@@ -71,9 +71,9 @@ def append_commit(directory: str | os.PathLike[str], commit: Commit, *, protocol
 
 
 def add_checkpoint(directory: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Write a checkpoint of ``snapshot``, a version in the log of ``directory`` without one.
+    """Write a checkpoint of ``snapshot``, whose version is in the log of ``directory`` but has no checkpoint yet.
 
-    It includes ``snapshot.tombstones``: those of files that may still be on disk.
+    It includes ``snapshot.tombstones``, which must be those of all removed files that may still be on disk.
     """
     files = _with_all_partitions([*snapshot.files, *snapshot.tombstones], snapshot.metadata)
     actions: list[Action] = [*_head(snapshot), *files]
@@ -187,8 +187,8 @@ _SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items(
 
 
 def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
-    """Write ``actions``, already reconciled, as a classic checkpoint; return the number of actions, and of ``add``
-    actions."""
+    """Write ``actions``, which are reconciled, as a classic checkpoint; return their number, and that of the ``add``
+    actions among them."""
     count = adds = 0
     rows = ({ACTION_NAMES[type(action)]: _arrow_ready(action_fields(action))} for action in actions)
     with pq.ParquetWriter(path, _SCHEMA, compression="snappy") as writer:
@@ -225,7 +225,7 @@ def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
         try:
             os.replace(temporary, path) if replace else _name_new(temporary, path)
         except FileExistsError:
-            raise UsageError(f"The log already has '{path.name}'.") from None
+            raise UsageError(f"The log already has the file '{path.name}'.") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -234,7 +234,8 @@ def _name_new(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except OSError as error:
-        # Without hard links, a file system cannot create a file both completely and only if it does not exist.
+        # A file system without hard links cannot give a complete file a name only if the name is free, so it is
+        # checked.
         if isinstance(error, FileExistsError) or path.exists():
             raise FileExistsError(path) from None
         temporary.rename(path)

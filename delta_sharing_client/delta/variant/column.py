@@ -1,8 +1,8 @@
-"""Variant columns as JSON text or Python objects, from every form in which a file stores them.
+"""Converts variant columns to JSON text or Python objects, from every form in which a file stores them.
 
 A variant column is a struct of ``metadata`` and ``value`` (binary, in either order) and, if shredded, ``typed_value``
 (Parquet "Variant Binary Encoding" and "Variant Shredding"). A null struct is SQL's null; a variant with the JSON value
-``null`` is the text ``null``.
+``null`` becomes the text ``null``.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def variant_to_json(array: pa.Array) -> pa.StringArray:
 def variant_to_python(value: bytes, metadata: bytes) -> object:
     """Return one unshredded variant as Python objects; ``DataError`` if the bytes are not a valid variant.
 
-    Objects are ``dict``, arrays ``list``, decimals :class:`~decimal.Decimal`, dates and times those of :mod:`datetime`,
-    UUIDs :class:`~uuid.UUID`; a date or time that these cannot represent exactly is its text.
+    An object becomes a ``dict``, an array a ``list``, a decimal a :class:`~decimal.Decimal`, a UUID a
+    :class:`~uuid.UUID`, and a date or time an object of :mod:`datetime`, or text if that cannot represent it exactly.
     """
     return decode(bytes(value), VariantMetadata(bytes(metadata)))
 
@@ -86,7 +86,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
         values = _value_of(storage)
     for name, column in (("metadata", metadata), ("value", values)):
         if count_true(pc.and_(valid, pc.is_null(column))):
-            raise DataError(f"A variant must have metadata and a value, found one without {name}.")
+            raise DataError(f"A variant must have metadata and a value, found one without a {name}.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage
     # The fields are not nullable, so rows without a variant have empty bytes behind a null struct.
@@ -100,7 +100,7 @@ def _valid(array: pa.Array) -> list[bool]:
 
 
 class _MetadataCache:
-    """Parses metadata once, because it usually repeats between rows."""
+    """Keeps the last parsed metadata, because most rows have the same metadata as the row before."""
 
     def __init__(self) -> None:
         self._data: bytes | None = None
@@ -108,7 +108,7 @@ class _MetadataCache:
 
     def __call__(self, data: bytes | None) -> VariantMetadata:
         if data is None:
-            raise DataError("Malformed variant: a row has no metadata.")
+            raise DataError("A variant must have metadata, found one without.")
         if self._parsed is None or data != self._data:
             self._data, self._parsed = data, VariantMetadata(data)
         return self._parsed
@@ -125,14 +125,14 @@ class _MetadataCache:
 # set        set              an object, partly shredded: both hold fields of it
 # =========  ===============  ========================================================
 #
-# Every other combination is an error: a reader that needs fewer columns would see another value.
+# Everything else is an error: a reader that reads only one of the columns would see a different value.
 
 _FIELDS = ("metadata", "value", "typed_value")
 _Rebuild = Callable[[int, VariantMetadata], Union[bytes, None]]
 
 
 def _storage_of(array: pa.Array) -> pa.StructArray:
-    """Return the struct array of a variant column, without an Arrow extension type."""
+    """Return the struct array of a variant column, which may have an Arrow extension type."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     arrow_type = array.type
@@ -177,12 +177,12 @@ class _Shredded:
                 self._typed = _primitive_encoder(typed)
 
     def rebuild(self, index: int, metadata: VariantMetadata) -> bytes:
-        """Return the encoded value of a row, variant null if it is missing."""
+        """Return the encoded value of a row; a variant null if it is missing."""
         value = self.rebuild_field(index, metadata)
         return VARIANT_NULL if value is None else value
 
     def rebuild_field(self, index: int, metadata: VariantMetadata) -> bytes | None:
-        """Return the encoded value of a row, ``None`` if it is missing."""
+        """Return the encoded value of a row; ``None`` if it is missing."""
         if not self._present[index]:
             return None
         value = self._value[index]
@@ -190,7 +190,7 @@ class _Shredded:
             if self._objects.present[index]:
                 return self._objects.rebuild(index, value, metadata)
             if value is not None and is_object(value):
-                raise DataError("A variant object must have a typed_value where objects are shredded, found null.")
+                raise DataError("A variant object must have a typed_value in a column of shredded objects, found null.")
             return value
         typed = self._typed(index, metadata)
         if typed is not None and value is not None:
@@ -205,7 +205,7 @@ class _Objects:
         self.present = _valid(typed)
         names = [field.name for field in typed.type]
         if len(set(names)) != len(names):
-            raise DataError("The shredded fields of a variant must have distinct names, found one twice.")
+            raise DataError("The shredded fields of a variant must have distinct names, found a name twice.")
         self._fields: dict[str, _Shredded] = {}
         for position, field in enumerate(typed.type):
             if not pa.types.is_struct(field.type):
@@ -232,14 +232,14 @@ class _Objects:
         for field_id, offset in zip(layout_of_value.field_ids, layout_of_value.offsets, strict=False):
             name = metadata.name(field_id)
             if name in self._fields:
-                raise DataError(f"The shredded field {name!r} of a variant must not be in its value as well.")
+                raise DataError(f"The shredded field {name!r} of a variant must not also be in its value.")
             if name in fields:
-                raise DataError("The field names of a variant's object must be distinct, found one twice.")
+                raise DataError("The field names of a variant's object must be distinct, found a name twice.")
             start = layout_of_value.start + offset
             size = size_of(value, start, layout_of_value.stop)
             copied += size
             if copied > layout_of_value.stop - layout_of_value.start:
-                raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
+                raise DataError("The elements of a variant must not overlap, but they are longer than the variant.")
             fields[name] = (name, field_id, value[start : start + size])
         return list(fields.values())
 
@@ -255,7 +255,7 @@ class _Arrays:
             raise DataError(
                 f"The elements of a shredded array must be groups of value and typed_value, found {element}."
             )
-        # Only the elements of this slice, so that batches of one large column stay fast.
+        # Only the elements of this slice are decoded, so that batches of one large column stay fast.
         self._first = self._offsets[0]
         self._elements = _Shredded(typed.values.slice(self._first, self._offsets[-1] - self._first))
 
@@ -282,7 +282,7 @@ def _primitive_encoder(typed: pa.Array) -> _Rebuild:
         return _encoder(typed.view(pa.binary(16)), _decimal_writer(arrow_type.precision, arrow_type.scale))
     kind = _fixed_kind(arrow_type)
     if kind is not None:
-        # Arrow's buffers have the bytes of a variant: little-endian, two's complement, IEEE.
+        # Arrow's buffers have the same bytes as a variant: little-endian, two's complement, IEEE 754.
         typed = typed.view(pa.binary(arrow_type.bit_width // 8))
     elif is_text(arrow_type):
         typed, kind = typed.cast(pa.large_string()).cast(pa.large_binary()), Primitive.STRING
@@ -292,13 +292,13 @@ def _primitive_encoder(typed: pa.Array) -> _Rebuild:
         kind = Primitive.UUID
     else:
         raise DataError(
-            f"A shredded variant must have typed values of a type of the specification, found {arrow_type}."
+            f"The typed_value of a shredded variant must have a type of the specification, found {arrow_type}."
         )
     return _encoder(typed, functools.partial(write_primitive, kind))
 
 
 def _encoder(typed: pa.Array, write: Callable[[Any], bytes]) -> _Rebuild:
-    # A value is written only where it is requested, because data behind a null may be arbitrary.
+    # A value is encoded only when it is requested, because the data behind a null may be arbitrary.
     values = typed.to_numpy(zero_copy_only=False).tolist()
     return lambda index, metadata: None if values[index] is None else write(values[index])
 
@@ -327,7 +327,7 @@ def _decimal_writer(precision: int, scale: int) -> Callable[[bytes], bytes]:
     def write(data: bytes) -> bytes:
         if abs(int.from_bytes(data, "little", signed=True)) >= 10**precision:
             raise DataError(
-                f"A shredded decimal of precision {precision} must have no more digits, found one that has."
+                f"A shredded decimal of precision {precision} must have at most {precision} digits, found more."
             )
         return write_primitive(kind, bytes([scale]) + data[:width])
 

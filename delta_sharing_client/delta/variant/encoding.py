@@ -6,8 +6,8 @@
     object    header | count | field ids | offsets (count + 1) | values
     array     header | count | offsets (count + 1) | values
 
-Offsets are untrusted: each is checked against the available bytes. All decoded bytes are counted, so that a small
-variant cannot expand into a large one by pointing to the same bytes many times. An invalid variant is a
+Offsets are not trusted: each is checked against the available bytes. All decoded bytes are counted, so that a small
+variant cannot expand into a large one by pointing to the same bytes many times. An invalid variant raises
 ``DataError``.
 
 JSON text follows what Spark's ``to_json`` prints for a variant: no spaces, decimals as plain numbers without trailing
@@ -49,7 +49,7 @@ class VariantMetadata:
 
     def __init__(self, data: bytes) -> None:
         if not data:
-            raise DataError("The variant metadata is empty; expected a header byte.")
+            raise DataError("Variant metadata must have a header byte, but it is empty.")
         if data[0] & 0x0F != _VERSION:
             raise DataError(f"Variant metadata must have version {_VERSION}, found {data[0] & 0x0F}.")
         width = (data[0] >> 6) + 1
@@ -57,42 +57,45 @@ class VariantMetadata:
         start = 1 + width + (count + 1) * width
         if start > len(data):
             raise DataError(
-                f"Variant metadata of {count} names must have {start} bytes before them, found {len(data)}."
+                f"Variant metadata with {count} names must have {start} bytes before the names, found {len(data)}."
             )
         self._offsets = read_unsigned(data, 1 + width, count + 1, width)
         self._text = data[start:]
         if self._offsets[0] != 0 or self._offsets[-1] != len(self._text):
             raise DataError(
-                f"The names in variant metadata must span its {len(self._text)} last bytes,"
-                f" found {self._offsets[0]} to {self._offsets[-1]}."
+                f"The names in variant metadata must span its last {len(self._text)} bytes,"
+                f" but the offsets run from {self._offsets[0]} to {self._offsets[-1]}."
             )
         self._names: list[str | None] = [None] * count
         self._ids: dict[str, int] | None = None
 
     def name(self, field_id: int) -> str:
-        """Return the name with an id."""
+        """Return the field name with the id ``field_id``."""
         if field_id >= len(self._names):
             raise DataError(f"A variant's field id must be below {len(self._names)}, found {field_id}.")
         name = self._names[field_id]
         if name is None:
             start, stop = self._offsets[field_id], self._offsets[field_id + 1]
             if start > stop or stop > len(self._text):
-                raise DataError(f"The offsets in variant metadata must ascend, found {stop} after {start}.")
+                raise DataError(
+                    f"The offsets in variant metadata must ascend to {len(self._text)}, found {stop} after {start}."
+                )
             name = self._names[field_id] = read_text(self._text, start, stop)
         return name
 
     def id_of(self, name: str) -> int:
-        """Return the id of a name."""
+        """Return the id of the field name ``name``."""
         if self._ids is None:
             self._ids = {self.name(field_id): field_id for field_id in range(len(self._names))}
         known_id = self._ids.get(name)
         if known_id is None:
-            raise DataError(f"Variant metadata must hold the name of every shredded field, found none called {name!r}.")
+            raise DataError(f"Variant metadata must hold the name of every shredded field, but {name!r} is missing.")
         return known_id
 
 
 class Children(NamedTuple):
-    """The positions of the children of an object or array."""
+    """The children of an object or array: field ids, offsets from ``start``, and the positions of first and last
+    byte."""
 
     field_ids: Sequence[int] | None
     offsets: Sequence[int]
@@ -114,7 +117,7 @@ def layout(value: bytes, at: int, limit: int) -> Children:
     offsets_at = ids_at + count * id_width
     start = offsets_at + (count + 1) * offset_width
     if start > limit:
-        raise DataError(f"A variant's object or array of {count} elements must fit its {limit - at} bytes.")
+        raise DataError(f"A variant's object or array of {count} elements must fit in its {limit - at} bytes.")
     offsets = read_unsigned(value, offsets_at, count + 1, offset_width)
     stop = start + offsets[-1]
     if stop > limit:
@@ -134,13 +137,13 @@ def size_of(value: bytes, at: int, limit: int) -> int:
     if basic == _SHORT_STRING:
         size = 1 + (value[at] >> 2)
         if size > limit - at:
-            raise DataError(f"A variant ends inside a text: {size} bytes expected, {limit - at} found.")
+            raise DataError(f"A variant ends inside a string: {size} bytes expected, {limit - at} found.")
         return size
     return layout(value, at, limit).stop - at
 
 
 def is_object(value: bytes) -> bool:
-    """Whether an encoded value is an object."""
+    """Return whether an encoded value is an object."""
     return len(value) > 0 and value[0] & 3 == _OBJECT
 
 
@@ -191,7 +194,7 @@ class VariantReader:
         out.append("}" if separator == "," else "{}")
 
     def finish(self) -> None:
-        """Check that the value used all bytes."""
+        """Raise ``DataError`` if bytes are left after the value."""
         if self._budget:
             raise DataError(f"A variant must end with its value, found {self._budget} bytes after it.")
 
@@ -204,7 +207,7 @@ class VariantReader:
 
     def _enter(self, at: int, limit: int, depth: int) -> Children:
         if depth >= MAX_DEPTH:
-            raise DataError(f"A variant must not be nested deeper than {MAX_DEPTH}.")
+            raise DataError(f"A variant must not be nested deeper than {MAX_DEPTH} levels.")
         children = layout(self._value, at, limit)
         self._spend(children.start - at)
         return children
@@ -212,16 +215,16 @@ class VariantReader:
     def _names(self, field_ids: Sequence[int]) -> list[str]:
         names = [self._metadata.name(field_id) for field_id in field_ids]
         if len(set(names)) != len(names):
-            raise DataError("The field names of a variant's object must be distinct, found one twice.")
+            raise DataError("The field names of a variant's object must be distinct, found a name twice.")
         self._key_text -= sum(map(len, names))
         if self._key_text < 0:
-            raise DataError(f"A variant must not spell more than {MAX_KEY_TEXT} characters of field names.")
+            raise DataError(f"The field names in a variant must have at most {MAX_KEY_TEXT} characters in total.")
         return names
 
     def _spend(self, size: int) -> None:
         self._budget -= size
         if self._budget < 0:
-            raise DataError("The elements of a variant must not overlap, found more of them than bytes.")
+            raise DataError("The elements of a variant must not overlap, but they are longer than the variant.")
 
 
 def decode(value: bytes, metadata: VariantMetadata) -> object:
@@ -331,7 +334,8 @@ class Decimals(NamedTuple):
 
 
 Payload = Union[None, bool, int, float, str, bytes, Decimals]
-"""What is stored; points in time are integers (days, microseconds or nanoseconds since 1970, or since midnight)."""
+"""The stored value of a scalar. Dates and times are integers: days, microseconds or nanoseconds since 1970 or
+midnight."""
 
 _FIXED: dict[int, struct.Struct] = {
     Primitive.INT8: struct.Struct("<b"),
@@ -344,7 +348,7 @@ _FIXED: dict[int, struct.Struct] = {
     **dict.fromkeys((Primitive.TIMESTAMP_NANOS, Primitive.TIMESTAMP_NTZ_NANOS), struct.Struct("<q")),
 }
 DECIMALS = {Primitive.DECIMAL4: (4, 9), Primitive.DECIMAL8: (8, 18), Primitive.DECIMAL16: (16, 38)}
-"""Bytes and most digits of the unscaled number."""
+"""The number of bytes and the greatest number of digits of the unscaled value."""
 
 _CONSTANTS: dict[int, Payload] = {Primitive.NULL: None, Primitive.TRUE: True, Primitive.FALSE: False}
 
@@ -399,11 +403,11 @@ def read_text(value: bytes, start: int, stop: int) -> str:
     try:
         return value[start:stop].decode("utf-8")
     except UnicodeDecodeError:
-        raise DataError("Text in a variant must be UTF-8, found other bytes.") from None
+        raise DataError("The strings in a variant must be UTF-8, found invalid bytes.") from None
 
 
 def write_primitive(kind: Primitive, payload: bytes = b"") -> bytes:
-    """Encode a primitive whose bytes are already little-endian (adds length and header)."""
+    """Encode a primitive from its little-endian bytes: add the header and, for strings and binary, the length."""
     if kind is Primitive.STRING and len(payload) <= SHORT_STRING_LIMIT:
         return bytes([len(payload) << 2 | 1]) + payload
     if kind in (Primitive.STRING, Primitive.BINARY):
@@ -415,7 +419,7 @@ def write_primitive(kind: Primitive, payload: bytes = b"") -> bytes:
 
 
 def to_python(kind: int, payload: Payload) -> object:
-    """Return a Python value; values that Python cannot represent (years beyond 9999, nanoseconds) are text."""
+    """Return a Python value; a value that Python cannot represent (a year beyond 9999, nanoseconds) becomes text."""
     if isinstance(payload, Decimals):
         return Decimal(f"{payload.unscaled}E-{payload.scale}")
     if kind == Primitive.UUID:
@@ -452,7 +456,7 @@ def to_json(kind: int, payload: Payload) -> str:
 
 
 def quote(text: str) -> str:
-    """Return ``text`` as a JSON string; only required characters are escaped."""
+    """Return ``text`` as a JSON string; only the characters that must be escaped are escaped."""
     return f'"{text.translate(_ESCAPES)}"'
 
 

@@ -67,7 +67,7 @@ def test_two_files_with_one_id_are_refused(most: int, together: bool, other: Sha
     if not together:
         assert listed.new(page) == page
         page = []
-    with pytest.raises(ProtocolError, match="two with this id were found") as caught:
+    with pytest.raises(ProtocolError, match="two files with this id and different paths") as caught:
         listed.new([*page, other])
     assert (caught.value.table, caught.value.version, caught.value.file_id) == ("s.s.t", 3, "a")
 
@@ -86,7 +86,7 @@ def test_files_without_ids_are_distinguished_by_path(most: int, together: bool) 
     *before, last = pages
     for page in before:
         assert listed.new(page) == page
-    with pytest.raises(ProtocolError, match="two with the same path and no id were found"):
+    with pytest.raises(ProtocolError, match="two files with the same path and without an id were found"):
         listed.new(last)
 
 

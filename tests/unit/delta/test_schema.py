@@ -246,7 +246,7 @@ def test_invalid_field_is_refused(field: object) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"type":"struct"}', "The table's schema must have a list of fields, as a struct type, found None."),
+        ('{"type":"struct"}', "The table's schema must have a list of fields, because it is a struct, found None."),
         (_schema(5), "The table's schema must have fields with a name and a type each, found 5."),
         (
             _schema(_field("a", {"type": "struct", "fields": [{"name": "b"}]})),
@@ -254,15 +254,15 @@ def test_invalid_field_is_refused(field: object) -> None:
         ),
         (
             _schema(_field("a", {"type": "array", "elementType": ["x" * 76]})),
-            f"Column 'a.element' must have a type, a name or an object with a type, found ['{'x' * 76}'].",
+            f"Column 'a.element' must have a type (a name, or an object with a type), found ['{'x' * 76}'].",
         ),
         (
             _schema(_field("a", {"type": "map", "keyType": "long", "valueType": 5})),
-            "Column 'a.value' must have a type, a name or an object with a type, found 5.",
+            "Column 'a.value' must have a type (a name, or an object with a type), found 5.",
         ),
         (
             _schema(_field("a", {"type": "map", "keyType": ["x" * 77], "valueType": "long"})),
-            f"Column 'a.key' must have a type, a name or an object with a type, found ['{'x' * 75}....",
+            f"Column 'a.key' must have a type (a name, or an object with a type), found ['{'x' * 75}....",
         ),
     ],
 )
@@ -354,7 +354,7 @@ def test_void_is_always_nullable_in_arrow() -> None:
             pa.field("s", pa.struct([pa.field("v", pa.null())]), nullable=False),
         ]
     )
-    with pytest.raises(UnsupportedFeatureError, match="keys of the type void") as refused:
+    with pytest.raises(UnsupportedFeatureError, match="keys of type void") as refused:
         to_arrow_type(MapType(void, PrimitiveType("string")))
     assert refused.value.feature == "void as the type of keys"
 

@@ -42,7 +42,7 @@ def table(*columns: dict[str, Any], partitions: tuple[str, ...] = (), mapped: bo
 A = column("a")
 DIFFERENCES = [
     (SchemaChangeKind.GONE, table(A, column("b")), table(A), "column 'b' was dropped or renamed"),
-    (SchemaChangeKind.RESPELLED, table(A), table(column("A")), "column 'a' is spelled 'A'"),
+    (SchemaChangeKind.RESPELLED, table(A), table(column("A")), "column 'a' is now spelled 'A'"),
     (SchemaChangeKind.ADDED, table(A), table(A, column("b")), "column 'b' was added"),
     (
         SchemaChangeKind.ADDED_NOT_NULL,
@@ -92,7 +92,7 @@ DIFFERENCES = [
         SchemaChangeKind.REPLACED,
         table(column("a", physical="p"), mapped=True),
         table(column("a", physical="q"), mapped=True),
-        "column 'a' was dropped, and another one with that name was added",
+        "column 'a' was dropped, and another column with that name was added",
     ),
     (
         SchemaChangeKind.RENAMED,

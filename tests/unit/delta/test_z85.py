@@ -23,7 +23,7 @@ def test_empty_text_is_empty_bytes():
 
 def test_groups_are_at_most_four_ff_bytes():
     assert z85_decode("%nSc0") == b"\xff" * 4
-    with pytest.raises(DataError, match="32 bits, those at position 5"):
+    with pytest.raises(DataError, match="32 bits, but the one at position 5"):
         z85_decode("00000%nSc1")
 
 
@@ -36,7 +36,7 @@ def test_padding_shortens_the_last_group():
 
 @pytest.mark.parametrize("tail", ["###31", "##961", "#rr91"])
 def test_padded_group_must_fit_in_its_bytes(tail):
-    with pytest.raises(DataError, match="must fit in the bytes they stand for"):
+    with pytest.raises(DataError, match=r"must fit in \d byte"):
         z85_decode("Hello" + tail)
 
 
@@ -47,7 +47,7 @@ def test_group_of_padding_only_is_refused(text):
 
 
 def test_padding_before_the_last_group_is_refused():
-    with pytest.raises(DataError, match="32 bits, those at position 5"):
+    with pytest.raises(DataError, match="32 bits, but the one at position 5"):
         z85_decode("Hello##093World")
 
 

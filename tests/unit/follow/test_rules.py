@@ -122,7 +122,7 @@ PLAIN = table(("a", "integer"), ("b", "string"))
         (table(("a", "integer")), None),
         (table(("a", "integer!"), ("b", "string")), None),
         (table(("a", "integer"), ("c", "string")), "column 'c' was dropped or renamed"),
-        (table(("A", "integer"), ("b", "string")), "column 'A' is spelled 'a'"),
+        (table(("A", "integer"), ("b", "string")), "column 'A' is now spelled 'a'"),
         (table(("a", "long"), ("b", "string")), "column 'a' changed its type from long to integer"),
         (table(("a", "integer"), ("b", "string"), partition_by=["a"]), "partition columns change"),
     ],
@@ -159,7 +159,7 @@ def test_column_replaced_under_the_same_name_is_detected() -> None:
         text = json.dumps({"type": "struct", "fields": fields})
         return Metadata(id="t", schema_string=text, configuration={"delta.columnMapping.mode": "name"})
 
-    assert "another one with that name" in str(difference(mapped("x"), mapped("y")))
+    assert "another column with that name" in str(difference(mapped("x"), mapped("y")))
     assert difference(mapped("x"), mapped("x")) is None
 
 

@@ -654,7 +654,7 @@ def test_duplicate_file_id_is_refused_after_a_broken_stream(server, rest, table,
     whole = wire.ndjson(*wire.delta_head(), *files, wire.delta_file("f3", **other), END)
     server.on("POST", QUERY, wire.Reply(200, whole.body, whole.headers, "cut-length", len(whole.body) - 400), whole)
 
-    with pytest.raises(ProtocolError, match="two with this id"):
+    with pytest.raises(ProtocolError, match="two files with this id"):
         list(query_table(rest, table).actions)
 
 

@@ -323,7 +323,7 @@ def test_file_listed_twice_is_read_once_or_refused(
         assert len(scan.plan().tasks) == far
     else:
         for read in (scan.to_arrow, scan.plan):
-            with pytest.raises(ds.ProtocolError, match="two with this id"):
+            with pytest.raises(ds.ProtocolError, match="two files with this id"):
                 read()
 
 

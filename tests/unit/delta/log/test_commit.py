@@ -85,7 +85,7 @@ def test_version_at_is_the_newest_at_or_before(tmp_path: Path, offset: int, vers
 
 
 def test_error_of_an_early_time_names_the_first_version(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"earliest version is 0 of {format_millis(START)}"):
+    with pytest.raises(UsageError, match=f"can be rebuilt, 0, which was committed at {format_millis(START)}"):
         _log(tmp_path, START, START + MINUTE).version_at(START - 1)
 
 
@@ -95,7 +95,7 @@ def test_version_from_is_the_earliest_at_or_after(tmp_path: Path, offset: int, v
 
 
 def test_error_of_a_late_start_names_the_newest_version(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"newest version is 1 of {format_millis(START + MINUTE)}"):
+    with pytest.raises(UsageError, match=f"newest version, 1, which was committed at {format_millis(START + MINUTE)}"):
         _log(tmp_path, START, START + MINUTE).version_from(START + MINUTE + 1)
 
 

@@ -188,26 +188,26 @@ def test_missing_hint_gives_no_warning(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_or_stale_hint_is_ignored_with_a_warning(tmp_path: Path, text: str) -> None:
-    with pytest.warns(LastCheckpointWarning, match="_last_checkpoint of table t is ignored"):
+    with pytest.warns(LastCheckpointWarning, match="of the table 't' is ignored"):
         assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"version":3,"version":3}', "it has a key twice"),
+        ('{"version":3,"version":3}', "it has a duplicate key"),
         ("[]", "it must be a JSON object"),
         ('{"version":"3"}', "version must be a whole number, found '3'"),
         ('{"version":3,"parts":-1}', "parts must be a whole number, found '-1'"),
         ('{"version":3,"parts":""}', "parts must be a whole number, found ''"),
         ('{"version":%s}' % ("9" * 21), f"version must be a whole number, found '{'9' * 21}'"),
-        ('{"version":%s}' % ("9" * 20), r"checkpoint of version 9{20} in 1 part\(s\) that is not there"),
-        ('{"version":3,"checksum":"0"}', "its checksum does not fit its content"),
+        ('{"version":%s}' % ("9" * 20), r"checkpoint of version 9{20} in 1 part\(s\), which is not in the log"),
+        ('{"version":3,"checksum":"0"}', "its checksum does not match its content"),
         ('{"a":' * 100_000 + "1" + "}" * 100_000, "the JSON nests too deep"),
     ],
 )
 def test_warning_describes_the_error_in_the_hint(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.warns(LastCheckpointWarning, match=f"is listed instead: .*{reason}"):
+    with pytest.warns(LastCheckpointWarning, match=f"directory is used: .*{reason}"):
         assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
 
 

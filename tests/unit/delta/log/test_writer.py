@@ -291,7 +291,7 @@ def test_entry_is_written_whole_without_hard_links(
     path = tmp_path / "x.json"
     if taken:
         path.write_text("theirs")
-        with pytest.raises(UsageError, match=r"already has 'x\.json'"), writer._published(path) as temporary:
+        with pytest.raises(UsageError, match=r"already has the file 'x\.json'"), writer._published(path) as temporary:
             temporary.write_text("ours")
     else:
         with writer._published(path) as temporary:

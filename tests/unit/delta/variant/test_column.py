@@ -287,7 +287,7 @@ ONE_NAME = dictionary(["a"])
         (primitive(6, b"\0" * 7), EMPTY, "9 bytes expected, 8 found"),
         (primitive(16, b"\0\0"), EMPTY, "inside a length"),
         (primitive(16, struct.pack("<I", 2**32 - 1) + b"x"), EMPTY, "inside a value"),
-        (b"\xfd", EMPTY, "inside a text"),
+        (b"\xfd", EMPTY, "inside a string"),
         (text("a") + b"\0", EMPTY, "1 bytes after it"),
         (b"\x05\xff", EMPTY, "UTF-8"),
         (primitive(16, struct.pack("<I", 1) + b"\xff"), EMPTY, "UTF-8"),
@@ -309,11 +309,11 @@ ONE_NAME = dictionary(["a"])
         (b"\x03\x04\x00\x00\x00\x00\x04" + text("abc"), EMPTY, "overlap"),
         (b"\x03\x01\x00\x02\x0c", EMPTY, "must end within"),
         (b"\x03\x01\x00\x01\x0c\x00", EMPTY, "inside a value"),
-        (primitive(0), b"", "metadata is empty"),
+        (primitive(0), b"", "but it is empty"),
         (primitive(0), b"\x02\x00\x00", "version 1, found 2"),
         (primitive(0), b"\x01", "must have 3 bytes"),
         (primitive(0), b"\xc1\xff\xff\xff\xff\x00", "4294967295 names"),
-        (primitive(0), b"\x01\x01\x00\x05a", "span its 1 last bytes"),
+        (primitive(0), b"\x01\x01\x00\x05a", "span its last 1 bytes"),
         (primitive(0), b"\x01\x01\x01\x01a", "span"),
         (primitive(0), b"\x01\x00\x00a", "span"),
         (container([primitive(0)], [0]), b"\x01\x02\x00\x09\x01a", "must ascend"),
@@ -340,7 +340,7 @@ def test_shared_children_are_refused():
 def test_repeated_long_names_are_refused():
     names = ["x" * (1 << 20)]
     tree = [{names[0]: None}] * 300
-    with pytest.raises(DataError, match="characters of field names"):
+    with pytest.raises(DataError, match="characters in total"):
         as_json(encode(tree, names), dictionary(names))
 
 
@@ -562,9 +562,9 @@ def test_short_text_and_uuid_are_unshredded():
     [
         (
             event({"event_type": "login"}, (None, "login"), MISSING),
-            "'event_type' of a variant must not be in its value",
+            "'event_type' of a variant must not also be in its value",
         ),
-        (event({"event_type": "login"}, MISSING, MISSING), "'event_type' of a variant must not be in its value"),
+        (event({"event_type": "login"}, MISSING, MISSING), "'event_type' of a variant must not also be in its value"),
         (
             {"metadata": METADATA, "value": encode({"event_type": "login"}, NAMES), "typed_value": None},
             "must have a typed_value",
@@ -577,7 +577,7 @@ def test_short_text_and_uuid_are_unshredded():
         ({**event(None, MISSING, MISSING), "value": b"\x02\x03\x02\x03\x04\0\0\0\x15" + text("x" * 20)}, "overlap"),
         ({**event(None, MISSING, MISSING), "value": b"\x02\x01\x02\x00\x05\x00"}, "end within"),
         ({**event(None, MISSING, MISSING), "value": container([primitive(0)], [9])}, "below 5, found 9"),
-        ({**event(None, MISSING, MISSING), "metadata": None}, "a row has no metadata"),
+        ({**event(None, MISSING, MISSING), "metadata": None}, "must have metadata, found one without"),
     ],
 )
 def test_contradictory_rows_are_refused(row, reason):

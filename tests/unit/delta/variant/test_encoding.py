@@ -45,7 +45,7 @@ def test_text_up_to_63_bytes_has_the_short_form(size: int) -> None:
 def test_short_text_ends_within_its_buffer(size: int) -> None:
     value = bytes(9) + text("x" * size)
     assert encoding.size_of(value, 9, len(value)) == size + 1
-    with pytest.raises(DataError, match=f"ends inside a text: {size + 1} bytes expected, {size} found"):
+    with pytest.raises(DataError, match=f"ends inside a string: {size + 1} bytes expected, {size} found"):
         encoding.size_of(value, 9, len(value) - 1)
 
 
@@ -55,7 +55,7 @@ def test_total_length_of_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
     metadata = encoding.VariantMetadata(dictionary(names))
     tree = {"abc": 1, "de": {"f": 2}}
     assert encoding.decode(encode(tree, names), metadata) == tree
-    with pytest.raises(DataError, match="more than 6 characters"):
+    with pytest.raises(DataError, match="at most 6 characters"):
         encoding.decode(encode({**tree, "g": 3}, names), metadata)
 
 
