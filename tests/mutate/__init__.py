@@ -1,1 +1,1 @@
-"""Mutation tests, ``python -m tests.mutate``: the code is changed in one place at a time, and a test must fail."""
+"""Mutation tests, ``python -m tests.mutate``: each change of one place in the code must make a test fail."""

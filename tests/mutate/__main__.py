@@ -1,7 +1,8 @@
 """Change the code in one place at a time and list the changes that no test notices.
 
-python -m tests.mutate # every mutant of every room: hours python -m tests.mutate delta --sample 150 # 150 of one
-room, drawn with --seed python -m tests.mutate delta --only paths # mutants whose key contains a text
+    python -m tests.mutate                     # every mutant of every room: hours
+    python -m tests.mutate delta --sample 150  # 150 mutants of one room, drawn with --seed
+    python -m tests.mutate delta --only paths  # mutants whose key contains this text
 
 ``tests/mutate/survivors.txt`` lists the survivors that do not change behaviour, each with a reason. Any other
 survivor fails the command, and so does a listed mutant that is killed or no longer exists: the list can only shrink.
@@ -24,7 +25,7 @@ from tests.mutate.run import Mutate, Outcome, name_of, run
 
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")
-# The modules of a room that has more than its directory; a module at the top level is its own room.
+# The rooms (docs/architecture.md) with their modules; an empty tuple stands for the whole directory or module.
 ROOMS: dict[str, tuple[str, ...]] = {
     "predicates": (),
     "delta": (),
@@ -44,7 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "spark": (),
 }
 PROGRAMS = ("__main__.py", "command.py")
-# Only tests that serve tables reach these modules; each has its own tests.
+# Only tests that serve tables reach these rooms, so each room has its own list of tests.
 SERVED = {
     "planning.py": (
         "tests/unit/test_planning.py",
@@ -89,7 +90,7 @@ SERVED = {
         )
     ),
 }
-# The tests with a Spark session, whose workers do not see a change in this process.
+# The tests with a Spark session run in copies, because Spark's workers do not see a change in this process.
 STARTED = tuple(
     f"tests/spark/test_{name}.py"
     for name in (
@@ -97,8 +98,8 @@ STARTED = tuple(
         *("pushed", "reader", "source", "streaming", "streaming_changes", "to_spark", "types"),
     )
 )
-# The tests that reach a mutant are run: tests of all rooms and of the modules around them. Tests that start servers or
-# programs are too slow here.
+# The tests for the other rooms. Those that reach a mutant are run. Tests that start servers or programs are too slow
+# here and left out.
 ABOVE = (
     *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
     *(f"tests/unit/{room}" for room in ROOMS if room not in SERVED),
@@ -111,12 +112,12 @@ def main() -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], metavar="ROOM", help=", ".join(ROOMS))
-    parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose key holds this text")
-    parser.add_argument("--keys", type=Path, metavar="FILE", help="mutants whose keys are lines of this file")
-    parser.add_argument("--sample", type=int, metavar="N", help="number of mutants of each room, chosen at random")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="which sample")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only mutants whose key contains this text")
+    parser.add_argument("--keys", type=Path, metavar="FILE", help="only mutants whose keys are lines of this file")
+    parser.add_argument("--sample", type=int, metavar="N", help="test only N random mutants of each room")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the sample")
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="the tests to run, instead of all")
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell of each mutant")
+    parser.add_argument("-v", "--verbose", action="store_true", help="report each mutant")
     chosen = parser.parse_args()
     known = dict(line.split(" # ", 1) for line in LIST.read_text().splitlines()) if LIST.exists() else {}
     keys = {room: _keys(room) for room in ROOMS}
@@ -135,7 +136,7 @@ def _files(room: str) -> list[Path]:
     place = PACKAGE / room if (PACKAGE / room).exists() else ROOT / room
     if place.is_file():
         return [place]
-    # Code that is tested only in separate processes, which do not see a change.
+    # Programs are tested only in separate processes, which do not see a change.
     result = (path for path in place.rglob("*.py") if path.name not in PROGRAMS)
     return [place / name for name in ROOMS[room]] or sorted(result)
 
@@ -188,7 +189,7 @@ def _report(room: str, population: int, outcomes: list[Outcome], known: dict[str
         f"{_confidence(killed, judged) if len(outcomes) < population else ''} ({counts['hung']} never ended); "
         f"{len(new)} survive, of which {counts['uncovered']} are in lines that no test reaches; "
         f"{sum(one.untried > 0 for one in outcomes)} have tests that were not tried; "
-        f"{len(survivors) - len(new)} more change nothing, {counts['impossible']} are no program; "
+        f"{len(survivors) - len(new)} more do not change behaviour, {counts['impossible']} are not valid programs; "
         f"{sum(one.seconds for one in outcomes):.0f} s, {time.process_time():.0f} s of the processor here."
     )
     for title, expected in (("Not in the list:", new), ("In the list, but killed:", dead)):
@@ -198,7 +199,7 @@ def _report(room: str, population: int, outcomes: list[Outcome], known: dict[str
 
 
 def _confidence(killed: int, judged: int) -> str:
-    """Return the 95% confidence interval (Wilson) of the share for the whole room."""
+    """Return the 95% confidence interval (Wilson) of the fraction of killed mutants in the whole room."""
     if not judged:
         return ""
     z = 1.96

@@ -1,7 +1,8 @@
-"""Tests that start processes, in a copy of the packages with changed modules, which those processes import as well.
+"""Run tests in a copy of the packages, so that the processes they start import the changed modules too.
 
 The tests with a Spark session reach most of their lines in Spark's Python workers. They run once with watched modules,
-which note each line with the test that reached it; the notes are cached until a test file or a watched module changes.
+which record each line with the test that reached it; the records are cached until a test file or a watched module
+changes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COPIED = (
     *("tests", "pyproject.toml"),
 )
 CACHE = ROOT / ".mutate_cache" / "started.json"
-# Time for a whole run, and for the tests of one mutant, in seconds of the clock.
+# Wall-clock seconds for a whole run, and for the tests of one mutant.
 ALL_SECONDS = 3600
 MUTANT_SECONDS = 150
 
@@ -46,11 +47,11 @@ class StartedTests:
         self._killers: Counter[str] = Counter()
 
     def covers(self, module: Path) -> bool:
-        """Whether the lines of ``module`` are watched."""
+        """Return whether the lines of ``module`` are watched."""
         return module in self._modules
 
     def run(self, module: Path, statement: int, tree: ast.Module) -> tuple[str, int, int]:
-        """Run the tests that reach the line ``statement`` of ``module`` with ``tree`` in its place.
+        """Run the tests that reach the line ``statement`` of ``module``, with ``tree`` in place of the module.
 
         Returns the verdict, the number of these tests, and how many were omitted because they take too long.
         """
@@ -75,7 +76,7 @@ class StartedTests:
         return "hung" if status is None else "killed", len(tests), 0
 
     def _reached(self) -> dict[str, dict[str, Any]]:
-        """Return the tests that pass, with the lines that they reach."""
+        """Return the tests that pass, each with its seconds and the lines that it reaches."""
         key = _digest([*self._modules, *sorted(Path(ROOT, "tests", "spark").glob("*.py"))])
         cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
         if key not in cached:
@@ -101,10 +102,10 @@ def _digest(paths: Sequence[Path]) -> str:
 
 
 def _marked(path: Path) -> str:
-    """Return a module's text in which each statement of a function is noted."""
+    """Return the module's source, changed so that each statement inside a function records its line."""
     tree = watched(ast.parse(path.read_text()), "__reached__")
     made = f"from tests.mutate.marks import Marks\n__reached__ = Marks({str(path.relative_to(ROOT))!r})"
-    # The docstring and the import of __future__ must come first.
+    # The module's docstring and its imports from __future__ must stay first.
     first = 1 + max(
         number
         for number, each in enumerate(tree.body)
@@ -117,7 +118,7 @@ def _marked(path: Path) -> str:
 def _run_a_copy(
     tests: Sequence[str], changed: Mapping[Path, str], folder: str, *options: str, seconds: float
 ) -> int | None:
-    """Return pytest's exit code with the ``changed`` texts of modules, ``None`` if it does not end."""
+    """Run tests in a copy with the ``changed`` modules; return pytest's exit code, or ``None`` if it does not end."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as copy:
         for path in (ROOT / name for name in COPIED):
             if path.is_dir():

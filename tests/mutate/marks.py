@@ -1,4 +1,4 @@
-"""The lines that a test and the processes it starts reach, in files of the directory ``$MUTATE_MARKS``.
+"""Record the lines that a test and the processes it starts reach, in files in the directory ``$MUTATE_MARKS``.
 
 As a pytest plugin it numbers the tests, and keeps only those with a Spark session. The watched modules of a copy of
 the packages write into ``Marks``, in any process.
@@ -23,12 +23,13 @@ def _place(name: str) -> Path:
 
 
 class Marks:
-    """The record of one module: its assigned keys are the reached lines."""
+    """The record of one module: ``marks[line] = True`` records that the current test reached the line."""
 
     def __init__(self, module: str) -> None:
         self._module = module
         self._seen: set[tuple[bytes, int]] = set()
-        # Spark's environment may lack the variable later, and a forked process keeps these.
+        # Both files are opened now: Spark may drop the variable from the environment later, and a fork keeps open
+        # files.
         self._lines = os.open(_place("lines"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with _place("current").open("rb") as file:
             self._current = mmap.mmap(file.fileno(), _LENGTH, prot=mmap.PROT_READ)
@@ -41,12 +42,12 @@ class Marks:
 
 
 def prepare(folder: Path) -> None:
-    """Create the file with the number of the current test: none has begun."""
+    """Create the file that holds the number of the current test; 0 means that no test has begun."""
     Path(folder, "current").write_bytes(b"0".zfill(_LENGTH))
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return for each test that passed its processor seconds and the lines it reached, by module."""
+    """Return the passed tests: for each, its duration in seconds and the lines that it reached in each module."""
     reached: dict[int, dict[str, set[int]]] = {}
     for text in Path(folder, "lines").read_text().splitlines():
         number, module, line = text.split(" ")
@@ -60,7 +61,7 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 class _Numbers:
-    """Tells the watched modules which test runs."""
+    """Tell the watched modules which test is running."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -87,5 +88,5 @@ class _Numbers:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Number the tests of this run."""
+    """Register the plugin that numbers the tests of this run."""
     config.pluginmanager.register(_Numbers())

@@ -1,4 +1,4 @@
-"""The mutants of a module: the places that can be changed, and their changes.
+"""Find the mutants of a module: the places that can be changed, and the changes made there.
 
 A mutant is one change inside one function: a comparison, an operator, a constant, a condition, a keyword or a whole
 statement. Strings are changed if they are keys or names. Text for people (sentences, docstrings, annotations, raised
@@ -40,11 +40,11 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# Calls that return the same values in another form.
+# Calls that only copy or convert their argument.
 COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
-# Text for people, or for the type checker.
+# Calls whose text is for people.
 TOLD = re.compile(r"(^|\.)(warn|debug|info|warning|\w+(Error|Warning))$")
-# A key, a name or a unit, not a sentence or a part of one.
+# Matches a key, a name or a unit, but no sentence or part of a sentence.
 NAME = re.compile(r"[A-Za-z_][\w.:=-]*")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -80,7 +80,7 @@ def mutants(path: Path, name: str, tree: ast.Module) -> list[Mutant]:
 
 
 def parts(source: str) -> dict[str, tuple[str, range]]:
-    """Return the functions of a module by name, each as the digest of its text and its lines.
+    """Return the functions of a module by name, each as the digest of its text and the range of its lines.
 
     The empty name stands for the code around them, which in a test module includes helper functions.
     """
@@ -102,7 +102,7 @@ def parts(source: str) -> dict[str, tuple[str, range]]:
 
 
 def made_by(tree: ast.Module, function: str) -> list[ast.Assign | ast.AnnAssign]:
-    """Return the statements of a module that call a function of the module at import."""
+    """Return the assignments at the module's top level that call ``function``."""
     return [
         each
         for each in tree.body
@@ -119,7 +119,7 @@ def _digest(lines: list[str]) -> str:
 
 
 def watched(tree: ast.Module, name: str) -> ast.Module:
-    """Return a module whose statements in functions write their lines as keys into the dictionary ``name``.
+    """Return the module, changed so that each statement in a function adds its line as a key to the mapping ``name``.
 
     So does a called lambda, with the line of its statement, as it may have been created at import.
     """
@@ -155,7 +155,7 @@ def _note(statement: ast.stmt, name: str) -> ast.stmt:
 
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
-    """Yield each function that is not nested in another one, with its qualified name."""
+    """Yield each function that is not nested in another function, with its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, FUNCTIONS):
             if child.name not in ("__repr__", "__str__", "_repr_html_"):
@@ -170,7 +170,7 @@ Change = tuple[int, int, str, str, Callable[[], None]]
 
 
 def _changes(function: ast.stmt) -> Iterator[Change]:
-    """Yield the changes of code that runs when a function is called and is not text for people."""
+    """Yield the changes to code that runs when the function is called, except for text for people."""
     waiting = [(function, 0)]
     while waiting:
         node, around = waiting.pop(0)
@@ -203,7 +203,7 @@ def _for_people(node: ast.AST) -> bool:
 
 
 def _is_assertion(node: ast.AST) -> bool:
-    """Whether this is ``strict=True``, which asserts that two iterables have the same length."""
+    """Return whether this argument is ``strict=True``, which asserts that iterables have the same length."""
     return (
         isinstance(node, ast.keyword)
         and node.arg == "strict"

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs the tests that cover a mutant, for one mutant after another.
+"""A pytest plugin that takes one mutant after another and runs the tests that cover it.
 
 The tests are collected once. Each mutant runs in a forked child: it replaces the code of the existing functions,
 runs the tests that reach the changed statement, starting with those of the same module and the quick ones, and ends
@@ -37,7 +37,7 @@ from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
 from tests.time_limits import slowness
 
 MEMORY = 6 << 30
-# A mutant may never end: a test has four times its usual processor seconds, and these.
+# A mutant may never end, so a test may take four times its usual processor seconds plus these.
 EXTRA_SECONDS = 8
 # A mutant may also wait for ever, which takes no processor time.
 WAIT_SECONDS = 60
@@ -46,7 +46,7 @@ TOGETHER = 150
 # Time for the tests of the same module, and for all others that reach a line, quick ones first, in processor seconds of
 # an idle machine: a slow machine takes longer and runs the same tests.
 MOST_SECONDS = 8
-# Time for the remaining tests if a mutant survives those.
+# Processor seconds for the remaining tests if a mutant survives the first ones.
 MORE_SECONDS = 30
 WATCH = "__reached__"
 PACKAGES = ("delta_sharing_client", "mock_server")
@@ -70,7 +70,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Covered:
-    """Facts about one test: its seconds, and the lines of the reached statements by file."""
+    """One test with its duration in seconds and, by file, the lines of the statements that it reaches."""
 
     item: pytest.Item
     seconds: float
@@ -78,7 +78,7 @@ class Covered:
 
 
 class Mutate:
-    """Replaces pytest's loop over the tests.
+    """Replace pytest's loop over the tests.
 
     ``watched`` are the files that may be changed; the tests that reach their lines are recorded. ``started`` are the
     tests that start processes, which run if a mutant survives the other tests.
@@ -100,7 +100,7 @@ class Mutate:
         self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._reached: dict[str, dict[int, bool]] = {}
-        # The lines reached by fixtures with a wider scope, by the place of their definition and name.
+        # The lines that fixtures with a wider scope reached, by the fixture's base id and name.
         self._shared: dict[tuple[str, str], dict[str, dict[int, bool]]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -132,7 +132,7 @@ class Mutate:
                 if self._choose(mutant):
                     reached = [one for one in covered if mutant.statement in one.lines.get(file, ())]
                     if made_by(tree, mutant.function):
-                        # The table is made at import, and any function may read it.
+                        # A value assigned at import depends on this function, and any function may read it.
                         reached = [one for one in covered if one.lines.get(file)]
                     outcome = self._tried(mutant, tree, functions[file], self._ordered(path, reached))
                     if self._started.covers(path) and outcome.verdict in ("survived", "uncovered"):
@@ -141,8 +141,8 @@ class Mutate:
         return True
 
     def _functions(self) -> defaultdict[str, list[types.FunctionType]]:
-        """Return the functions of each file, after clearing their caches."""
-        # A module imported only by a test would be imported unchanged.
+        """Return the functions of each file, after clearing all caches."""
+        # Import all modules now, because a test that imports one later would import it unchanged.
         for path in self._files.values():
             importlib.import_module(_module_of(path))
         gc.unfreeze()
@@ -155,7 +155,7 @@ class Mutate:
                 value.cache_clear()
                 if value.__module__.startswith(PACKAGES):
                     self._caches.append(value)
-        # A child that collects garbage would copy the memory pages that it visits.
+        # Frozen objects are skipped when a child collects garbage, so that it does not copy their memory pages.
         gc.collect()
         gc.freeze()
         return result
@@ -197,7 +197,7 @@ class Mutate:
         status = _in_child(lambda: self._verdict(mutant, tree, functions, tests, write))
         os.close(write)
         with os.fdopen(read) as pipe:
-            # The state of each counter before the test started.
+            # The numbers of the tests that started; if the mutant was killed, the last of them killed it.
             tried = pipe.read().split()
         verdict = {0: "survived", 3: "impossible"}.get(status, "killed")
         if status in (-signal.SIGALRM, -signal.SIGPROF):
@@ -217,7 +217,7 @@ class Mutate:
         mutant.apply()
         try:
             _put(compile(tree, str(mutant.path), "exec", dont_inherit=True), functions)
-        except (SyntaxError, ValueError):  # a 'return' in a generator, or other closure variables
+        except (SyntaxError, ValueError):  # e.g. a different number of closure variables
             return 3
         try:
             self._make_again(mutant, tree)
@@ -234,7 +234,7 @@ class Mutate:
         return 0
 
     def _make_again(self, mutant: Mutant, tree: ast.Module) -> None:
-        """Recompute the tables that a changed function made at import."""
+        """Recompute the values that a changed function computed at import."""
         for statement in made_by(tree, mutant.function):
             module = vars(sys.modules[_module_of(mutant.path)])
             made = dict(module)
@@ -253,7 +253,8 @@ class Mutate:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
     def _baseline(self, items: list[pytest.Item]) -> list[Covered]:
-        """Return the lines that each test reaches; unknown tests are run, and omitted if they fail."""
+        """Return the lines that each test reaches. Tests without recorded lines are run first and left out if they
+        fail."""
         cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
 
         def known(item: pytest.Item) -> bool:
@@ -267,8 +268,8 @@ class Mutate:
         unknown = [item for item in items if not known(item)]
         CACHE.parent.mkdir(exist_ok=True)
         while unknown:
-            print(f"What {len(unknown)} tests reach is not known yet.", flush=True)
-            # A test that never ends ends the process; the others run in the next one.
+            print(f"The lines that {len(unknown)} tests reach are not recorded yet.", flush=True)
+            # A test that never ends is killed with its process; the other tests run in the next process.
             unknown = unknown[self._reach(unknown[:TOGETHER], cached) :]
             CACHE.write_text(json.dumps(cached))
         if failed := [item.nodeid for item in items if cached[item.nodeid]["failed"]]:
@@ -284,7 +285,7 @@ class Mutate:
     def _reach(self, items: list[pytest.Item], cached: dict[str, Any]) -> int:
         """Run tests in a child, because their threads would be missing in processes forked later.
 
-        Returns how many were run: all, or those up to one that never ended.
+        Returns how many were run: all, or all up to and including one that never ended.
         """
         read, write = os.pipe()
 
@@ -296,7 +297,8 @@ class Mutate:
                     self._failed = False
                     for lines in reached.values():
                         lines.clear()
-                    # The next test would not reach lines whose results one test left in a cache.
+                    # Clear the caches, because a cached result would keep the next test from reaching the lines that
+                    # computed it.
                     for cache in self._caches:
                         cache.cache_clear()
                     begun = time.process_time()
@@ -344,7 +346,7 @@ class Mutate:
 
 
 def _asks_for_a_jvm(item: pytest.Item) -> bool:
-    """A Spark session takes half a minute to start in each new process, and its workers do not see the change."""
+    """Return whether the test uses a Spark session: it starts slowly, and its workers do not see the change."""
     return "spark" in getattr(item, "fixturenames", ())
 
 
@@ -368,7 +370,7 @@ def _digest(path: str, part: str) -> str | None:
 
 
 def _by_part(path: str, lines: list[int]) -> dict[str, list[Any]]:
-    """Return the function with these lines: its digest, and the lines relative to its first."""
+    """Group the lines by function: for each, return its digest and the lines relative to its first one."""
     results: dict[str, list[Any]] = {"": [_digest(path, "")]}
     for part, (digest, span) in _parts(path).items():
         if inside := [line - span.start for line in lines if line in span]:
@@ -377,7 +379,7 @@ def _by_part(path: str, lines: list[int]) -> dict[str, list[Any]]:
 
 
 def _lines(path: str, reached: dict[str, list[Any]]) -> set[int]:
-    """The inverse of ``_by_part``."""
+    """Return the absolute lines from what ``_by_part`` returned, for the current text of the file."""
     return {_parts(path)[part][1].start + line for part, (_, *lines) in reached.items() for line in lines}
 
 
@@ -387,7 +389,7 @@ def _affordable(tests: list[Covered], most: float) -> list[Covered]:
 
 
 def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> None:
-    """Replace the code of functions with that of a changed module."""
+    """Replace the code of functions with their code in a changed module."""
     codes: defaultdict[tuple[str, int], list[types.CodeType]] = defaultdict(list)
     waiting = [module]
     while waiting:
@@ -396,13 +398,13 @@ def _put(module: types.CodeType, functions: Iterable[types.FunctionType]) -> Non
         waiting += [value for value in code.co_consts if isinstance(value, types.CodeType)]
     for function in functions:
         result = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
-        # Two lambdas in one line cannot be distinguished; a changed function is not a lambda.
+        # Two lambdas on one line cannot be distinguished, so they keep their code; no mutant changes a lambda alone.
         if len(result) == 1:
             function.__code__ = result[0]
 
 
 def _in_a_copy(mutant: Mutant, before: Outcome, tests: StartedTests) -> Outcome:
-    """Return the outcome of a mutant that the other tests do not kill, with ``tests`` as well."""
+    """Run ``tests`` on a mutant that the other tests did not kill, and return the combined outcome."""
     begun = time.monotonic() - before.seconds
     tree = ast.parse(mutant.path.read_text())
     next(one for one in mutants(mutant.path, name_of(mutant.path), tree) if one.key == mutant.key).apply()
@@ -418,7 +420,7 @@ def _in_child(function: Callable[[], int]) -> int:
 
 
 def _fork(function: Callable[[], int]) -> int:
-    """Run ``function`` in a child without output; return its result."""
+    """Start ``function`` in a child without output; return the child's id. Its exit code is the function's result."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -435,7 +437,8 @@ def _fork(function: Callable[[], int]) -> int:
 
 
 def run(tests: list[str], plugin: Mutate) -> int:
-    """Collect ``tests`` and pass them to ``plugin``; properties draw the same values each time and are not shrunk."""
+    """Collect ``tests`` and pass them to ``plugin``. Property tests draw the same values each time and are not
+    shrunk."""
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     os.environ.pop("CI", None)
     sys.path.insert(0, os.getcwd())

@@ -1,4 +1,4 @@
-"""One small and quiet JVM for all Spark tests; servers for tables that tests write."""
+"""The one Spark session that all Spark tests share; a server for tables that tests write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def make_spark_home(home: pathlib.Path) -> pathlib.Path:
-    """Create a ``SPARK_HOME`` without the zipped PySpark, which each Python worker would compile again for a second."""
+    """Create a ``SPARK_HOME`` without the zipped PySpark: each Python worker would spend a second compiling it."""
     import pyspark
 
     source = pathlib.Path(pyspark.__file__).parent
@@ -71,7 +71,7 @@ def forked_workers(folder: pathlib.Path) -> Iterator[None]:
     program, place, python = forked_python.__file__, folder / "socket", folder / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{program}" run "{place}" "$@"\n')
     python.chmod(0o700)
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}  # like Spark starts them
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}  # as Spark does for its workers
     server = subprocess.Popen(
         [sys.executable, program, "serve", str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )

@@ -1,5 +1,5 @@
-"""A Python for Spark's workers: forked from a process that has imported everything, as Spark starts hundreds of
-them.
+"""A fast ``python`` for Spark, which starts hundreds of workers: each is forked from a process that has imported
+everything.
 
 ``python forked_python.py serve SOCKET`` is that process. ``python forked_python.py run SOCKET ARGUMENT ...`` runs in
 place of ``python ARGUMENT ...`` and represents the forked process: it forwards streams, environment and exit code,
@@ -54,7 +54,7 @@ def serve(path: str) -> None:
     _save_what_is_measured()
     gc.collect()
     gc.freeze()  # PySpark collects garbage after each task, which would traverse all these modules
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the watching children are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)
@@ -114,7 +114,7 @@ def _watch(line: socket.socket) -> None:
 def _become(folder: str, arguments: list[str], environment: dict[str, str]) -> None:
     import runpy
 
-    # It ends as quickly as without a handler, but coverage saves its data in os._exit.
+    # os._exit ends the process as quickly as the default handler does, but lets coverage save its data.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     os.chdir(folder)
     os.environ.clear()

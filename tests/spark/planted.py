@@ -117,7 +117,7 @@ def _read_all(folder: Path, server: Any, spark: Any) -> None:
 
 
 def connected(folder: Path, remote: str) -> None:
-    """Read everything through the Spark Connect server at ``remote``, in a process without a JVM."""
+    """Read everything through the Spark Connect server at ``remote``. Runs in a process without a JVM."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.remote(remote).getOrCreate()
@@ -159,7 +159,7 @@ class _Reads:
                 self._read(f"{kind} catalog", self._spark.table(f"{catalog}.{TABLE}"))
                 self._follow(f"{catalog}_feed", stream.format("deltaSharing").options(**feed).load(url))
                 self.fail(lambda profile=profile: ds.load_as_spark(f"{profile}#share.schema.no", spark=self._spark))
-            if self._kind == "classic" and (ALL or kind == "oauth"):  # whose options contain every kind of secret
+            if self._kind == "classic" and (ALL or kind == "oauth"):  # with every kind of secret
                 options = {key: str(value) for key, value in json.loads(Path(profile).read_text()).items()}
                 self._read(f"{kind} options", self._format(options).load(TABLE))
                 by_options = self._spark.readStream.format("deltaSharing").options(**options).load(TABLE)
@@ -266,7 +266,7 @@ def _keep_pages(folder: Path, root: str, application: str) -> None:
     """Save every page of the UI reachable by links, and the responses of its REST API."""
     found = [f"{root}{page}" for page in _PAGES]
     found += [f"{root}/api/v1/applications/{application}/{name}" for name in _API]
-    for number, url in enumerate(found):  # the list grows
+    for number, url in enumerate(found):  # links found on a page are appended to the list
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:
                 text = answer.read().decode()

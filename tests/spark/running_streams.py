@@ -1,4 +1,4 @@
-"""Streams that run while their tables change, with the rows that each must deliver.
+"""Scenarios in which a table changes while a stream reads it, with the rows that each stream must deliver.
 
 ``test_running_streams`` runs them concurrently, because each waits ten seconds for a new version; ``python -m
 tests.soak streams`` runs them together with longer ones.
@@ -52,7 +52,7 @@ class Following:
         return Counter(tuple(row) for _, rows in list(self.calls) for row in rows)
 
     def reaches(self, expected: Rows) -> None:
-        """Wait for as many rows as ``expected``, and assert that they are equal."""
+        """Wait until as many rows as in ``expected`` are delivered, and assert that they are equal."""
         self.until(lambda: self.rows().total() >= expected.total())
         assert self.rows() == expected, f"{self.rows()} instead of {expected}: {self._query.exception()}"
 
@@ -131,7 +131,7 @@ def rows(*values: Sequence[object] | object) -> Rows:
 
 
 def vectors(site: Site) -> None:
-    """Deletion vectors in the first snapshot, and new ones during the stream."""
+    """Deletion vectors exist in the first snapshot, and new ones are written during the stream."""
     table = site.write(ID, protocol=VECTORS["protocol"], properties={**VECTORS["properties"], **FEED})
     first, second = table.file(rows_of([0, 1, 2, 3])), table.file(rows_of([10, 11]))
     table.insert(first, second)
@@ -192,7 +192,8 @@ def _becomes(table: TableWriter, *columns: pa.Field) -> int:
 
 
 def renamed(site: Site) -> None:
-    """A rename stops the stream permanently; a new checkpoint at the named version neither misses nor repeats rows."""
+    """A rename stops the stream permanently; a new checkpoint that starts at the version in the error neither misses
+    nor repeats rows."""
     table = _evolving(site, _KEY, _NAME)
     table.insert([{"id": 1, "name": "a"}])
     stream = site.follow(startingVersion=0)
@@ -208,7 +209,7 @@ def renamed(site: Site) -> None:
 
 
 def dropped(site: Site) -> None:
-    """A dropped column is null in the running stream and missing in the next one."""
+    """A dropped column is null in the running stream and absent from a stream that starts later."""
     table = _evolving(site, _KEY, _NAME)
     table.insert([{"id": 1, "name": "a"}])
     stream = site.follow(startingVersion=0)
@@ -270,7 +271,7 @@ def late_start(site: Site) -> None:
 
 
 def start_without_files(site: Site) -> None:
-    """A start by timestamp among versions without data changes: an OPTIMIZE and settings."""
+    """A stream starts by timestamp among versions that change no data: an OPTIMIZE and changed properties."""
     begun = 1_600_000_000_000
     table = site.write(ID, timestamp_ms=begun)
     files = [table.file(rows_of([i])) for i in (1, 2)]
@@ -290,7 +291,7 @@ def start_without_files(site: Site) -> None:
 
 
 def token_renewed(site: Site) -> None:
-    """The token is replaced while the stream runs, and the URLs with it: driver and executors authenticate again."""
+    """The token and the signed URLs are replaced while the stream runs: driver and executors authenticate again."""
     table = site.write(ID)
     table.insert(rows_of([0]))
     with _token_endpoint(site.server) as endpoint:
@@ -316,7 +317,7 @@ def token_renewed(site: Site) -> None:
 
 
 class _TokenEndpoint:
-    """Issues the token that the server accepts; ``renew`` replaces it, and the old one is refused."""
+    """A token endpoint: ``renew`` replaces the token that the server accepts, and the old one is refused."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -410,8 +411,7 @@ def replayed(site: Site, **options: object) -> None:
 
 
 def upserted(site: Site) -> None:
-    """A change feed merged into another table by key, in a sink that fails after it wrote: the result equals the
-    source."""
+    """A sink merges a change feed into another table by key and fails after writing: the result equals the source."""
     table = site.write(ID_VALUE, properties=FEED)
     live = Keyed(table)
     live.insert({i: f"v{i}" for i in range(6)})

@@ -65,7 +65,7 @@ def feed_table(path: pathlib.Path) -> TableWriter:
 
 
 class Sink:
-    """Stores batches like an idempotent sink: a repeated batch replaces the earlier one."""
+    """An idempotent sink: a repeated batch replaces the earlier one."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[Any]] = {}
@@ -127,11 +127,11 @@ def forget(checkpoint: pathlib.Path, batches: int, *, commits_only: bool = False
 
 
 def offsets(checkpoint: pathlib.Path) -> list[str]:
-    """Return the offsets of a checkpoint, as serialized by the source, in order of batches."""
+    """Return the offsets in a checkpoint, as serialized by the source, in order of batches."""
     found = sorted((int(path.name), path) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
     return [path.read_text().splitlines()[-1] for _, path in found]
 
 
 def deleted(file: DataFile, *positions: int) -> DataFile:
-    """Return ``file`` with a deletion vector."""
+    """Return ``file`` with a deletion vector for these rows."""
     return file.deleting(*positions)

@@ -61,7 +61,7 @@ def test_alias_of_the_format_reads_the_same_rows(spark: Any, lake: Any, table: T
     assert spark.read.format("delta_sharing").load(lake.url("t")).count() == 12
 
 
-def test_tasks_read_by_directory(spark: Any, tmp_path: Any) -> None:
+def test_table_is_read_through_directory_access(spark: Any, tmp_path: Any) -> None:
     writer = TableWriter(tmp_path / "t", SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
     for i in range(3):
         writer.insert([{"id": i * 10 + j, "v": f"v{j}", "p": f"p{i % 2}"} for j in range(3)])
@@ -504,13 +504,15 @@ def test_error_is_one_sentence_without_a_traceback(spark: Any, lake: Any, table:
         assert text.index("delta_sharing_client.errors.") < 200
 
 
-def test_ctrl_c_with_a_session_ends_the_reads_of_engines(spark: Any) -> None:
+def test_sparks_interrupt_handler_counts_as_ending_calls(spark: Any) -> None:
     handler = signal.getsignal(signal.SIGINT)
     assert handler is not signal.default_int_handler
     assert streams._ends_the_call(handler)
 
 
-def test_loader_checks_before_it_calls_spark(spark: Any, lake: Any, table: TableWriter, tmp_path: Any) -> None:
+def test_load_as_spark_raises_our_errors_for_bad_requests(
+    spark: Any, lake: Any, table: TableWriter, tmp_path: Any
+) -> None:
     wrong = tmp_path / "wrong.share"
     wrong.write_text(json.dumps({**lake.server.profile, "bearerToken": "wrong"}))
     with pytest.raises(ds.AuthError):

@@ -1,4 +1,4 @@
-"""Casts and intervals in filters have the values of Spark, and fail where Spark fails, for many inputs."""
+"""Casts and intervals in filters give the same values as in Spark, and fail where Spark fails, for many inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from delta_sharing_client.predicates.values import Day, Moment, Zone
 pytestmark = pytest.mark.spark
 
 _BLANKS = ["", "", "", "", " ", "\t", "\n", "\x00", "\x7f", "\u00a0", "\u2003"]
-# Texts that are almost numbers, dates or timestamps.
+# Strings that are almost numbers, dates or timestamps.
 _DIGITS = [
     "0",
     "7",
@@ -84,7 +84,8 @@ _OF_TEXTS = {
 
 
 def _here(sql: str, value: Any) -> Any:
-    """Return the result of ``sql``, a function of the column ``c``, for a value; ``None`` if it fails."""
+    """Return the value of ``sql``, an expression over the column ``c``, for one value of ``c``; ``None`` if it
+    fails."""
     data_type = functions.constant_type(value)
     call = _bound(sql, data_type)
     array = to_arrow([value], data_type)

@@ -87,7 +87,7 @@ def test_query_options_cannot_change_version_or_columns(spark: Any, shared: Any)
         assert spark.read.option("timestampAsOf", "2020-09-13 21:29:00").table(name).count() == 4
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
-    # Without the column that marks deleted rows, rows of the feed would look like rows of the table.
+    # Without the column _change_type, deleted rows in the feed would look like rows of the table.
     feed = spark.read.option("readChangeFeed", "true").option("startingVersion", "0").table(name)
     with pytest.raises(Exception, match="Option 'readChangeFeed' adds columns"):
         feed.collect()
@@ -231,7 +231,7 @@ def test_credentials_are_not_sent_to_another_catalog(spark: Any, shared: Any) ->
         assert spark.conf.get(setting) == other
     finally:
         spark.conf.unset(setting)
-    ds.attach(spark, shared.profile_path, name="shared")  # the catalog's own tables again
+    ds.attach(spark, shared.profile_path, name="shared")  # the catalog still reads its own tables
 
 
 @pytest.mark.parametrize("how", ["option", "setting"])
@@ -251,7 +251,7 @@ def test_push_down_can_be_disabled_for_one_query(spark: Any, shared: Any, how: s
     assert "PushedFilters" in spark.table(name).where("id > 10")._jdf.queryExecution().toString()
 
 
-def test_arguments_of_the_catalog_are_checked(spark: Any, shared: Any, tmp_path: Any) -> None:
+def test_invalid_arguments_of_attach_are_refused(spark: Any, shared: Any, tmp_path: Any) -> None:
     with pytest.raises(ds.UsageError, match="'a-b'"):
         ds.attach(spark, shared.profile_path, name="a-b")
     for name in ("spark_catalog", "SPARK_Catalog", "system", "global_temp"):

@@ -1,4 +1,4 @@
-"""The same source through Spark Connect; ``test_golden.py`` also reads all its tables in this way."""
+"""The data source through Spark Connect; ``test_golden.py`` also reads its tables through Spark Connect."""
 
 from __future__ import annotations
 

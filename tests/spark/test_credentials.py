@@ -1,4 +1,4 @@
-"""Credentials as options: in plain text for a classic session, split in two halves for Spark Connect."""
+"""Credentials as options: in plain text in a classic session, split into two halves in Spark Connect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Classic:
 
 
 class Connect:
-    """Stores artifacts by name like a Spark Connect server."""
+    """A session that stores artifacts by name, as a Spark Connect server does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return Connect(tmp_path)
 
 
-def test_options_of_a_classic_session_contain_the_fields() -> None:
+def test_classic_session_has_the_credentials_in_its_options() -> None:
     session: Any = Classic()
     assert session_credentials.given_to(session, FIELDS) == FIELDS
     options = {"path": "a.b.c", "Endpoint": "https://sharing.example"}
@@ -100,7 +100,7 @@ def test_credentials_of_another_session_are_not_found(connect: Any) -> None:
 @pytest.mark.parametrize(
     "value", ["", "../../etc/passwd:AAAA", f"delta-sharing-{'0' * 32}", f"delta-sharing-{'0' * 32}:A"]
 )
-def test_other_references_are_refused(connect: Any, value: str) -> None:
+def test_malformed_references_to_credentials_are_refused(connect: Any, value: str) -> None:
     (connect.folder / f"delta-sharing-{'0' * 32}").write_bytes(b"{}")
 
     with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
@@ -151,7 +151,7 @@ def test_profile_is_converted_to_fields(profile: dict[str, object], expected: di
 
 
 @pytest.mark.spark
-def test_server_without_the_credentials_reports_it(connect_url: str, lake: Any) -> None:
+def test_spark_server_reports_missing_credentials(connect_url: str, lake: Any) -> None:
     """In a separate process without a JVM."""
     script = f"""if True:
         from pyspark.sql import SparkSession

@@ -94,9 +94,11 @@ def test_example_of_to_spark_runs(
     assert result.failed == 0
 
 
-def test_code_for_the_jvm_connector_runs_with_this_source(spark: Any, serve_demo: Any, tmp_path: pathlib.Path) -> None:
-    """The connector's jar is not available here; its options are ours, so its example shows which options ours must
-    accept."""
+def test_examples_for_the_jvm_connector_give_the_same_frames(
+    spark: Any, serve_demo: Any, tmp_path: pathlib.Path
+) -> None:
+    """The JVM connector is not available here. Our source accepts its options, so its examples must run with ours
+    too."""
     profile = tmp_path / "demo.share"
     profile.write_text(json.dumps(serve_demo.profile))
     page = [one for one in examples() if one.page == "from-jvm-connector.md"]

@@ -26,8 +26,8 @@ from tests.effort import ALL, sample
 from tests.golden import corpus
 from tests.tables_spark.make_tables import rows
 
-# Each test runs hundreds of queries. Some of the logs are unusual on purpose. The filter is set for whole tests:
-# catching warnings in one thread restores the filters of all others.
+# Each test runs hundreds of queries, and some logs have an invalid _last_checkpoint on purpose. The warning is
+# ignored for whole tests, because catch_warnings in one thread would also restore the filters of the others.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:_last_checkpoint")]
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
@@ -47,18 +47,19 @@ def golden_tables() -> dict[str, corpus.GoldenTable]:
 
 
 class Reads:
-    """A session and a way to read: by the format, or by tasks planned in advance as on PySpark 3.5."""
+    """A session, and how it reads: by the format, or by tasks planned in advance as on PySpark 3.5."""
 
     def __init__(self, session: Any, kind: str) -> None:
         self.session, self.kind = session, kind
 
     @property
     def is_first(self) -> bool:
-        """Whether everything is read in this way."""
+        """Whether this session reads all tables, and not only a sample."""
         return self.kind == "classic" or not HAS_DATA_SOURCES
 
     def share_of(self, items: Sequence[T], one_in: int) -> Sequence[T]:
-        """Return ``items``, or a sample: other ways use the same reader, so that a few tables are enough."""
+        """Return ``items``, or a sample for the other sessions: they use the same reader, so a few tables are
+        enough."""
         return items if self.is_first else sample(items, one_in)
 
     def load(self, url: str, **options: object) -> Any:
@@ -106,7 +107,7 @@ class Served:
         return log.DeltaLog.open(self.root / name).snapshot()
 
     def is_beyond(self, name: str) -> bool:
-        """Whether a table has a type that this PySpark lacks: VARIANT on 3.5."""
+        """Return whether a table has a type that this PySpark lacks: VARIANT on 3.5."""
         schema = self.snapshot(name).metadata.schema_string
         return '"variant"' in schema and not hasattr(spark_types, "VariantType")
 
@@ -116,7 +117,7 @@ class Served:
 
 
 def shared_name(name: str) -> str:
-    return name.replace(".", "_")  # a dot would end the schema name
+    return name.replace(".", "_")  # a table name must not contain a dot
 
 
 def serve(tables: dict[str, corpus.GoldenTable], base: pathlib.Path) -> Iterator[Served]:
@@ -182,11 +183,12 @@ def test_our_row_lineage_equals_that_of_delta_lake_for_spark(session: Reads, own
 def check_all(session: Reads, served: Served, wire: str) -> None:
     names = served.readable()
     if wire == "parquet":
-        # A refusal needs a Python worker each; tests/golden checks them all, so a few are enough here.
+        # Each refusal starts a Python worker; tests/golden checks all of them, so a few are enough here.
         refused = [name for name in names if served.refused_in_parquet(name)]
         names = [name for name in names if name not in refused[4:]]
     if session.is_first:
-        # The driver requests the format, and tests/golden compares the engine with all of them.
+        # tests/golden reads all tables with the same engine, so Spark reads one of each kind, and few of them in
+        # parquet format.
         names = list(sample(names, 3, 1)) if wire == "parquet" else one_of_each_kind(served, names)
     else:
         names = list(session.share_of(names, 5 if wire == "delta" else 10))
@@ -196,7 +198,8 @@ def check_all(session: Reads, served: Served, wire: str) -> None:
 
 
 def one_of_each_kind(served: Served, names: list[str]) -> list[str]:
-    """Return the first table of each kind that differs for Spark; other tables differ only in logs and files."""
+    """Return the first table of each kind that Spark distinguishes; other tables differ only in their logs and
+    files."""
     kinds: dict[object, str] = {}
     for name in names:
         protocol, metadata = served.snapshot(name).protocol, served.snapshot(name).metadata
@@ -209,7 +212,7 @@ def one_of_each_kind(served: Served, names: list[str]) -> list[str]:
 
 
 def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
-    """Return the failure of reading one table as a DataFrame, or ``None``."""
+    """Read one table as a DataFrame and compare it; return what is wrong, or ``None``."""
     table = served.tables[name]
     refused = wire == "parquet" and served.refused_in_parquet(name)
     try:
@@ -246,7 +249,7 @@ def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
 def assert_rows(frame: Any, expected: Any, name: str) -> None:
     """Compare the rows of ``frame`` with the JSON rows of the corpus."""
     if "variant" in frame.schema.simpleString():
-        # Arrow returns a variant as its two parts; only Python decodes it.
+        # Arrow returns a variant as its metadata and value; only Python rows have decoded variants.
         assert rows(frame) == sorted(expected, key=lambda row: json.dumps(row, sort_keys=True)), name
         return
     found = to_arrow(frame)

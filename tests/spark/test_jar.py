@@ -29,7 +29,7 @@ def added(own_class_path: Any, tmp_path: pathlib.Path) -> Any:
 
 @pytest.fixture
 def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """The home directory of this test."""
+    """The temporary home directory of this test."""
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path))
     return tmp_path
@@ -50,7 +50,7 @@ def test_jar_has_the_classes_and_registers_the_format(spark: Any, home: pathlib.
     assert push_down.CATALOG.replace(".", "/") + ".class" in names
 
 
-def test_format_fetches_the_same_as_load_as_spark(added: Any, lake: Any, url: str) -> None:
+def test_format_fetches_as_many_bytes_as_load_as_spark(added: Any, lake: Any, url: str) -> None:
     frame = added.read.format("deltaSharing").load(url)
     query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
     assert "PushedFilters: [id > 11, id IS NOT NULL, p = 'p1', p IS NOT NULL]" in plan(query)
@@ -92,7 +92,7 @@ def test_push_down_with_the_jar_can_be_disabled(added: Any, lake: Any, url: str)
     assert [frame.count() for frame in off] == [7, 7, 7]
 
 
-def test_views_and_tables_of_sql_push_down(added: Any, lake: Any, url: str) -> None:
+def test_queries_on_sql_views_and_tables_are_pushed_down(added: Any, lake: Any, url: str) -> None:
     added.sql(f"CREATE OR REPLACE TEMPORARY VIEW jar_v USING deltaSharing OPTIONS (path '{url}', versionAsOf '4')")
     for place in (f"OPTIONS (path '{url}', maxAttempts '3')", f"LOCATION '{url}'"):
         added.sql(f"CREATE TABLE jar_t USING deltaSharing {place}")
@@ -105,7 +105,7 @@ def test_views_and_tables_of_sql_push_down(added: Any, lake: Any, url: str) -> N
     assert pathlib.Path(url.split("#")[0]).exists()
 
 
-def test_configured_catalog_needs_no_python(added: Any, lake: Any, url: str) -> None:
+def test_catalog_in_a_spark_setting_is_queried_by_sql(added: Any, lake: Any, url: str) -> None:
     added.conf.set("spark.sql.catalog.set", push_down.CATALOG)
     added.conf.set("spark.sql.catalog.set.profile", url.split("#")[0])
     query = added.sql("SELECT id FROM set.share.schema.t VERSION AS OF 3 WHERE id > 11")
@@ -113,7 +113,7 @@ def test_configured_catalog_needs_no_python(added: Any, lake: Any, url: str) -> 
     assert ids(query) == [12, 20, 21, 22]
 
 
-def test_profile_may_be_a_spark_setting(added: Any, lake: Any, url: str) -> None:
+def test_profile_may_be_an_option_or_a_spark_setting(added: Any, lake: Any, url: str) -> None:
     profile, table = url.split("#")
     assert added.read.format("deltaSharing").option("profile", profile).load(table).count() == 12
     with pytest.raises(Exception, match=r"The path 'share\.schema\.t' names no profile"):
@@ -203,7 +203,7 @@ def test_without_java_the_jar_must_be_provided(monkeypatch: pytest.MonkeyPatch, 
     def none() -> None:
         raise RuntimeError("JAVA_GATEWAY_EXITED")
 
-    # The session of other tests has a JVM.
+    # The JVM of the other tests must be hidden.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", none)
     with pytest.raises(UsageError, match="Write it where Spark is installed"):

@@ -23,17 +23,18 @@ from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
 
-# `python -m tests.soak spark-kills` kills processes, and more often.
+# `python -m tests.soak spark-kills` kills whole processes, and more of them.
 KILLS = 50 if ALL else 20
 QUERY_KILLS = 12 if ALL else 6  # each one is a Spark query
 
 
 class Killed(Exception):
-    """Simulates the death of the process."""
+    """Raised to simulate the death of the process."""
 
 
 class History:
-    """A table that grows at random, and every row that its change feed or its appends must deliver."""
+    """A table that changes at random, and every row that a stream of its change feed or of its appends must
+    deliver."""
 
     def __init__(self, path: pathlib.Path, seed: int, *, feed: bool) -> None:
         self.table = TableWriter(path, ID, properties=FEED)
@@ -44,7 +45,8 @@ class History:
         self.live: list[Any] = []
 
     def grow(self) -> None:
-        """Commit a random change: inserts of several files, updates (of the feed), an OPTIMIZE or settings."""
+        """Commit a random change: inserts of several files, updates (if the feed is read), an OPTIMIZE or
+        properties."""
         step = self.random.random()
         if step < 0.15:
             self.table.commit(metadata=True)

@@ -55,7 +55,7 @@ def test_change_feed_is_read_by_map_in_arrow(spark: Any, lake: Any) -> None:
     ]
 
 
-def test_spark_scripts_run_with_their_import_changed(spark: Any, lake: Any) -> None:
+def test_compat_functions_for_spark_read_a_table(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1, 2]))
     table.insert(rows_of([3]))
@@ -96,7 +96,7 @@ def test_expired_urls_are_renewed_and_missing_files_named(spark: Any, lake: Any)
         frame.collect()
 
 
-def test_unreadable_tables_fail_before_spark_starts(spark: Any, lake: Any) -> None:
+def test_empty_table_is_read_and_unknown_columns_are_refused(spark: Any, lake: Any) -> None:
     TableWriter(lake.root / "t", ID)
     assert ds.load_as_spark(lake.url("t"), spark=spark).collect() == []
     for arguments in ({"columns": ["idd"]}, {"filter": "idd = 1"}):

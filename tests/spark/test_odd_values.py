@@ -1,4 +1,4 @@
-"""Values in Spark's files that other libraries do not expect; the oracle is the output of Spark itself."""
+"""Values in files of Spark that other libraries do not expect; Spark itself provides the expected results."""
 
 from __future__ import annotations
 

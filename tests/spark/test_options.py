@@ -355,7 +355,7 @@ def test_legacy_name_of_the_change_feed_is_accepted() -> None:
         ({"ignoreChanges": "false"}, OnChange.FAIL),
     ],
 )
-def test_strongest_option_about_changes_wins(given: dict[str, str], policy: OnChange) -> None:
+def test_most_permissive_option_for_changed_rows_wins(given: dict[str, str], policy: OnChange) -> None:
     assert parse(**given).on_change is policy
 
 
@@ -385,7 +385,7 @@ def test_stream_refuses_batch_only_options(given: dict[str, str], fragment: str)
     options = parse(**given)
     with pytest.raises(UsageError, match=fragment):
         options.for_stream()
-    # PySpark hides an error before the reader's first call, so it is raised there, without a request.
+    # PySpark hides errors raised when the reader is created, so its first call raises this one, without a request.
     stream = DeltaSharingSource({}, options).streamReader(StructType())
     with pytest.raises(UsageError, match=fragment):
         stream.initialOffset()
@@ -419,7 +419,7 @@ def test_settings_are_not_accepted_as_options(text: str) -> None:
     assert "'settings' is set by this data source itself" in refused(settings=text)
 
 
-# The settings that the source code of the connector (delta-io/delta-sharing, 5c1b002) reads, after
+# The settings that the connector's source code (delta-io/delta-sharing, 5c1b002) reads, without the prefix
 # ``spark.delta.sharing.``.
 OF_THE_CONNECTOR = """
 network.numRetries network.maxRetryDuration network.retrySleepInterval network.asyncQueryRetryInterval

@@ -67,7 +67,7 @@ def url(lake: Any) -> str:
         f"`страна` = '{ODD_PARTITIONS[0]}' AND `名` <> 'größe'",
     ],
 )
-def test_special_names_and_non_ascii_text_are_found(spark: Any, lake: Any, condition: str) -> None:
+def test_conditions_on_special_names_and_texts_find_their_rows(spark: Any, lake: Any, condition: str) -> None:
     write_odd(lake.root / "odd")
     far = spark.read.format("deltaSharing").load(lake.url("odd"))
     found = ds.load_as_arrow(lake.url("odd"))
@@ -140,7 +140,7 @@ def test_conditions_keep_every_row_that_spark_keeps(spark: Any, zone: str, tmp_p
 
 
 def test_conditions_find_rows_outside_the_bounds_of_delta_3_2(spark: Any) -> None:
-    """``tests/integration/test_tables_spark.py`` explains the wrong bounds."""
+    """``tests/integration/test_tables_spark.py`` explains why these bounds are wrong."""
     table = spark_rows.SparkTable("old-statistics")
     with mock_server.running(tables={"s.d.t": table.path}) as server:
         frame = ds.load_as_spark(f"{server.profile_path}#s.d.t", spark=spark)
@@ -180,7 +180,7 @@ TEXTS = pa.schema([("s", pa.string()), ("o", pa.struct([("x", pa.string())]))])
 
 @pytest.fixture(scope="module")
 def texts(spark: Any, serve: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
-    """Two frames of the same texts: a shared table with one file for each text, and a local Spark DataFrame."""
+    """Two frames of the same strings: a shared table with one file for each string, and a local Spark DataFrame."""
     root = tmp_path_factory.mktemp("texts")
     values = ["", "a", "a\ufffd", "\ufffc", "\ufffd", "\ufffdz", "\uffff", "\U0001f600x", None]
     found = [{"s": value, "o": {"x": value}} for value in values]
@@ -231,7 +231,7 @@ def test_replacement_character_is_pushed_down(texts: tuple[Any, Any]) -> None:
         assert far.where(asked).count() == near.where(asked).count() == number
 
 
-def test_names_are_indexed_once_for_all_predicates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_names_are_indexed_once_for_all_predicates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Binding 200 predicates to a table of 5,000 columns took seconds when each one scanned the whole schema."""
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(50)] + [("s", pa.struct([("x", pa.int64())]))])
     named = [["s", "x"], *([f"c{number}"] for number in range(50))]
@@ -254,7 +254,7 @@ def ids(frame: Any) -> list[int]:
 
 
 def cost(lake: Any, query: Any) -> tuple[Any, int, int]:
-    """Return the result of ``query`` with the bytes and the number of its data requests."""
+    """Return the result of ``query``, the bytes that it fetched, and the number of its data requests."""
     before = lake.server.stats()
     found = query()
     after = lake.server.stats()
@@ -277,7 +277,7 @@ def test_query_fetches_as_little_as_options(spark: Any, lake: Any, url: str) -> 
     assert lake.server.profile["bearerToken"] not in text
 
 
-def test_counting_reads_no_file_and_a_limit_few(spark: Any, lake: Any, url: str) -> None:
+def test_count_reads_no_file_and_limit_reads_few(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     # PySpark 4.0 does not accept batches without columns.
     assert cost(lake, frame.count) == (12, 0, 0) or pyspark.__version__.startswith("4.0.")
@@ -285,7 +285,7 @@ def test_counting_reads_no_file_and_a_limit_few(spark: Any, lake: Any, url: str)
     assert (len(found), requests) == (4, 2)
     assert "PushedLimit: 4" in frame.limit(4)._jdf.queryExecution().toString()
     assert frame.limit(100).count() == 12
-    # The limit of the read applies before the conditions of the query.
+    # The option limits the read, before the query's conditions are applied.
     first = ds.load_as_spark(url, limit=2, spark=spark)
     assert (first.where("id >= 0").count(), first.where("id > 2").count(), first.count()) == (2, 0, 2)
 
@@ -314,7 +314,7 @@ def test_queries_of_one_frame_are_independent(spark: Any, lake: Any, url: str) -
     cached.unpersist()
 
 
-def test_repeated_query_lists_no_files_again(spark: Any, lake: Any, url: str) -> None:
+def test_second_query_of_a_frame_only_renews_urls(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     assert ids(frame.where("id > 20 AND v = 'v2'")) == [22, 32]
     before = lake.server.stats()["requests"]["query"]
@@ -393,7 +393,7 @@ def test_frames_work_without_push_down_and_warn_once(
 # --- very many files ---
 
 
-def test_plan_of_many_files_is_packed_and_complete(lake: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_many_files_are_packed_and_complete(lake: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from delta_sharing_client.plan import packed
     from delta_sharing_client.spark.datasource import DeltaSharingSource
     from delta_sharing_client.spark.types import target_schema

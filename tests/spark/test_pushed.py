@@ -1,4 +1,5 @@
-"""Spark's predicates converted to ours: exactly, weakened or omitted. ``test_push_down`` compares them with Spark."""
+"""Predicates of Spark are converted to ours: exactly, weakened or omitted. ``test_push_down`` compares results with
+Spark's."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def test_collated_text_is_not_pushed_down() -> None:
     assert str(Pushed((test("IS_NULL", TEXT),)).filter(columns, schema)) == "text IS NULL"
 
 
-def test_no_predicate_gives_no_condition() -> None:
+def test_pushed_predicates_are_joined_with_and() -> None:
     assert found() is None
     assert found(OVER_1, IS_2) == "i32 > 1 AND i32 = 2"
 
@@ -174,8 +175,8 @@ def test_no_predicate_gives_no_condition() -> None:
         (test("STARTS_WITH", TEXT, constant("string", "Ün")), {"text": "Ünï%_\\"}),
     ],
 )
-def test_constants_have_the_values_of_spark(told: dict[str, object], kept: dict[str, str]) -> None:
-    """Tested by the rows they keep: each row has the value, and all rows with the value are kept."""
+def test_pushed_constant_keeps_exactly_the_rows_with_its_value(told: dict[str, object], kept: dict[str, str]) -> None:
+    """Each kept row has the value, and all rows with the value are kept."""
     batch = pa.RecordBatch.from_pylist(rows(), schema=SCHEMA)
     condition = Pushed((told,)).filter(COLUMNS, SCHEMA)
     assert condition is not None

@@ -1,4 +1,4 @@
-"""A ``spark-submit`` job: the package as a zip in ``--py-files`` or as a source path, and the profile from its
+"""``spark-submit`` jobs that get the package as a zip in ``--py-files`` or as a source path, and the profile from the
 environment.
 
 One job tests all of this, because a JVM takes longer to start than most tests run.
@@ -77,7 +77,7 @@ def bare_python(tmp_path: pathlib.Path) -> str:
 
 @pytest.fixture
 def other_profile(tmp_path: pathlib.Path) -> Iterator[str]:
-    """The profile of a server whose table of that name has five rows."""
+    """The profile of a server whose table has five rows."""
     TableWriter(tmp_path / "other", ID).insert(rows_of(range(5)))
     with mock_server.running(tables={"share.schema.t": tmp_path / "other"}) as server:
         yield str(server.profile_path)
@@ -104,7 +104,7 @@ def test_spark_submit_with_a_zip_or_a_source_path(
         with zipfile.ZipFile(place, "w") as package:
             for file in (file for own in OWN for file in (ROOT / own).rglob("*") if file.suffix in (".py", ".java")):
                 package.write(file, file.relative_to(ROOT))
-                if file.suffix == ".py":  # a dozen processes import from the zip, and each would compile it
+                if file.suffix == ".py":  # a dozen processes import from the zip, and each would compile its modules
                     compiled = py_compile.compile(
                         str(file), str(tmp_path / "compiled"), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
                     )

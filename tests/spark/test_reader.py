@@ -1,4 +1,4 @@
-"""The readers without Spark: servers with fewer features, and tables that change at inconvenient moments."""
+"""The batch and stream readers without Spark: old servers, and tables that change between the reader's calls."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ def test_table_changed_between_load_and_start_is_not_misread(lake: Any, change: 
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_restart_works_without_metadata_of_a_version(lake: Any, monkeypatch: pytest.MonkeyPatch, wire: str) -> None:
+def test_restart_works_if_the_server_has_only_latest_metadata(
+    lake: Any, monkeypatch: pytest.MonkeyPatch, wire: str
+) -> None:
     """Older servers return the latest metadata for ``GET .../metadata?version=``."""
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
@@ -145,7 +147,7 @@ def test_breaking_change_is_detected_at_a_restart(lake: Any) -> None:
 
 
 @limited
-def test_batch_from_mid_version_has_one_format_after_a_restart(lake: Any) -> None:
+def test_restart_in_another_format_reads_the_remaining_rows(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*(rows_of([number]) for number in range(3)))
     table.insert(rows_of([3]))
@@ -162,7 +164,7 @@ def test_batch_from_mid_version_has_one_format_after_a_restart(lake: Any) -> Non
     assert found[1] == [3]
 
 
-def test_schema_and_columns_option_must_agree(lake: Any) -> None:
+def test_schema_that_contradicts_the_columns_option_is_refused(lake: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())]))])
     TableWriter(lake.root / "t", schema)
     options = SparkOptions.parse({"path": lake.url("t"), "columns": "s.x"})
@@ -186,7 +188,7 @@ def test_default_limit_is_1000_files_or_the_given_bytes(lake: Any) -> None:
 
 
 @limited
-def test_default_limit_is_a_limit_class_of_spark() -> None:
+def test_default_limit_becomes_sparks_read_limit_object() -> None:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
 
     assert default_limit(BatchLimits(1000, None)) == ReadMaxFiles(1000)
@@ -194,7 +196,7 @@ def test_default_limit_is_a_limit_class_of_spark() -> None:
 
 
 @pytest.mark.parametrize("options", [{"startingVersion": "0", "skipChangeCommits": "true"}, {}])
-def test_finished_stream_is_at_the_start_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
+def test_offset_at_the_end_is_the_start_of_the_next_version(lake: Any, options: dict[str, str]) -> None:
     table = changed_table(lake.root / "t")
     reader = stream_reader(lake, **options)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
@@ -337,7 +339,7 @@ def feed_of(lake: Any, **options: str) -> list[dict[str, Any]]:
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_bounds_of_a_change_feed_are_checked(lake: Any) -> None:
+def test_change_feed_has_its_requested_versions(lake: Any) -> None:
     table = feed_table(lake.root / "t")
     table.commit(metadata=True)
     assert [len(feed_of(lake, startingVersion=str(start))) for start in range(6)] == [17, 17, 15, 12, 4, 0]
@@ -394,7 +396,7 @@ def test_table_without_columns_is_a_provider_error(lake: Any) -> None:
 
 
 def restarted(reader_of: Any, offset: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows that a query restarted at ``offset`` reads up to the end of the table."""
+    """Return the rows that a query reads up to the end of the table when it is restarted at ``offset``."""
     reader, found = reader_of(), []
     while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
         found += rows(reader, offset, end)
@@ -416,7 +418,7 @@ def restarted(reader_of: Any, offset: dict[str, Any]) -> list[dict[str, Any]]:
         ("d", "arrdr", 5, "the versions 2 to 4"),
     ],
 )
-def test_dropped_column_is_reported_with_version_and_remedy(
+def test_error_of_a_dropped_column_has_its_version_and_remedy(
     lake: Any, wire: str, before: str, after: str, dropped_in: int, left_out: str | None
 ) -> None:
     table = TableWriter(lake.root / "t", WIDER)
@@ -436,7 +438,7 @@ def test_dropped_column_is_reported_with_version_and_remedy(
     offset = json.loads(json.dumps(first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())))
     read = {row["id"] for row in rows(first, first.initialOffset(), offset)}
     play(after)
-    for _ in range(2):  # however often the query is restarted
+    for _ in range(2):  # a second restart has the same error
         with pytest.raises(SchemaChangeError) as caught:
             restarted(lambda: stream_reader(lake, startingVersion="1", responseFormat=wire), offset)
         message = caught.value.message
@@ -560,7 +562,7 @@ def test_filter_on_unknown_column_fails_at_load(lake: Any, options: dict[str, st
 # --- retries, deadlines, outages ---
 
 
-def test_retries_and_deadlines_apply_to_every_request(lake: Any) -> None:
+def test_retry_and_timeout_options_reach_the_read_and_tasks(lake: Any) -> None:
     TableWriter(lake.root / "t", ID).insert(rows_of([1]))
     given = {
         "maxAttempts": "3",
@@ -616,11 +618,11 @@ def test_large_read_without_options_warns_once(lake: Any, caplog: pytest.LogCapt
 # --- the cost of planning ---
 
 
-def test_micro_batch_costs_two_requests_and_a_snapshot_one(tmp_path: pathlib.Path) -> None:
+def test_snapshots_and_micro_batches_take_two_requests_each(tmp_path: pathlib.Path) -> None:
     table = TableWriter(tmp_path / "share" / "schema" / "t", ID)
     file = table.file(rows_of([1]))
     table.commit(add=[dataclasses.replace(file, path=f"part-{number}.parquet") for number in range(10_000)])
-    # In a separate process, whose work does not count as ours.
+    # The server runs in its own process, so that its processor time does not count.
     with mock_server.running(tmp_path, process=True) as server:
         source = DeltaSharingSource({"path": f"{server.profile_path}#share.schema.t", "maxFilesPerTrigger": "20000"})
         schema = source.schema()
@@ -636,13 +638,13 @@ def test_micro_batch_costs_two_requests_and_a_snapshot_one(tmp_path: pathlib.Pat
         assert server.stats()["requests"] == {"version": 1, "query": 1}
         for number in range(3):
             table.insert(rows_of([number]))
-            reader._follower.clock._asked_at = None  # simulates that an interval has passed
+            reader._follower.clock._asked_at = None  # simulates that the polling interval has passed
             server.reset_stats()
             clock = Stopwatch(time.process_time)
             following = reader.latestOffset(end, reader.getDefaultReadLimit())
             assert len(reader.partitions(end, following)) == 1
             reader.commit(end)
-            for _ in range(1000):  # idle
+            for _ in range(1000):  # polling without new versions
                 assert reader.latestOffset(following, reader.getDefaultReadLimit()) == following
             assert clock.within(0.3)
             assert server.stats()["requests"] == {"version": 1, "query": 1}
@@ -666,7 +668,7 @@ def test_read_that_would_silently_drop_columns_is_refused(lake: Any) -> None:
     named = DeltaSharingSource({"path": lake.url("t"), "columns": "id, b"})
     schema = named.schema()
     assert schema.names == ["id", "b"]
-    # A schema given by the user names them as well.
+    # A schema given by the user may also contain these columns.
     for chosen in (schema, StructType([schema["id"]])):
         for one in (named, pickle.loads(pickle.dumps(source))):
             assert one.reader(chosen).partitions()

@@ -15,7 +15,7 @@ import pytest
 from tests.spark import planted
 from tests.spark.conftest import forked_workers, make_spark_home
 
-# In one worker, as the output of the reads takes two minutes to produce.
+# In one pytest worker, because the reads take two minutes.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("secrets")]
 
 SIGNATURE = re.compile(r"X-Amz-Signature=(?!\*)[^\s&\"'*\\]+")
@@ -35,7 +35,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("planted")
     home = make_spark_home(folder / "home")
     with open(folder / "driver.log", "w") as log, forked_workers(tmp_path_factory.mktemp("forked")):
-        # A separate session, whatever other tests of this process have set for theirs.
+        # A separate process, which other tests' settings do not affect.
         own = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_GATEWAY"))}
         run = subprocess.run(
             [sys.executable, "-m", "tests.spark.planted", str(folder)],
@@ -74,7 +74,7 @@ def test_signed_urls_are_recognized(shown: dict[str, str]) -> None:
 
 
 def test_spark_connect_shows_credentials_given_as_options(shown: dict[str, str]) -> None:
-    """As documented; this also shows that the other tests would detect a secret."""
+    """The documentation says so. This also shows that the other tests would detect a secret."""
     events = map(json.loads, filter(None, shown["events"].splitlines()))
     started = [event["statementText"] for event in events if "ConnectOperationStarted" in event["Event"]]
 

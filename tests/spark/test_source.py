@@ -38,7 +38,7 @@ VALUES = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 @pytest.fixture
 def writer(lake: Any) -> TableWriter:
-    """Versions 1 to 4 of a table, each with another file of two rows."""
+    """A table whose versions 1 to 4 each add a file of two rows."""
     table = TableWriter(lake.root / "t", VALUES, timestamp_ms=1_600_000_000_000)
     for number in range(4):
         file = table.file(rows_of([number * 10, number * 10 + 1], v=f"v{number}"))
@@ -51,7 +51,7 @@ def source(lake: Any, **options: str) -> DeltaSharingSource:
 
 
 def parts_of(source: DeltaSharingSource, schema: Any = None) -> list[list[dict[str, Any]]]:
-    """Return the rows of each partition after pickling it like Spark."""
+    """Return the rows of each partition, pickled and unpickled as Spark does."""
     schema = schema or source.schema()
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     parts = pickle.loads(pickle.dumps(reader.partitions()))
@@ -71,7 +71,7 @@ OVER_15 = {"name": ">", "children": [{"column": ["id"]}, {"type": "bigint", "val
 # --- batch reads ---
 
 
-def test_limit_option_applies_to_the_read_and_sparks_to_parts(lake: Any, writer: TableWriter) -> None:
+def test_limit_option_is_exact_and_pushed_limit_per_partition(lake: Any, writer: TableWriter) -> None:
     small = {"maxPartitionBytes": "1", "parallelism": "4"}
     assert [len(part) for part in parts_of(source(lake, **small))] == [2, 2, 2, 2]
     assert [len(part) for part in parts_of(source(lake, **small, pushed=pushed(limit=1)))] == [1]
@@ -211,7 +211,7 @@ def test_large_read_without_filter_or_limit_is_logged(caplog: pytest.LogCaptureF
     assert "The read of a.b.c takes all columns and rows of 3 files, 4.3 GB" in record.getMessage()
 
 
-def test_serialized_partition_starts_with_its_sizes(lake: Any, writer: TableWriter) -> None:
+def test_serialized_partition_contains_its_bytes_and_rows(lake: Any, writer: TableWriter) -> None:
     loaded = source(lake, parallelism="1")
     (part,) = loaded.reader(loaded.schema()).partitions()
     content = pickle.dumps(part)
@@ -241,7 +241,7 @@ def told(lake: Any, **options: str) -> Any:
     return DeltaSharingSource({"profile": str(lake.server.profile_path), **options}).schema()
 
 
-def test_catalog_gets_a_table_with_its_version(lake: Any, writer: TableWriter) -> None:
+def test_catalog_receives_the_schema_and_version_of_a_table(lake: Any, writer: TableWriter) -> None:
     found = told(lake, tell="table", table=json.dumps(["share", "schema", "t"]))
     assert [field.simpleString() for field in found.fields] == ["id:bigint", "v:string", "note:void"]
     assert found.fields[-1].metadata == {"delta-sharing-version": 4}
@@ -249,7 +249,7 @@ def test_catalog_gets_a_table_with_its_version(lake: Any, writer: TableWriter) -
     assert old.fields[-1].metadata == {"delta-sharing-version": 1}
 
 
-def test_catalog_gets_names_below_a_namespace(lake: Any, writer: TableWriter) -> None:
+def test_catalog_receives_the_names_in_a_namespace(lake: Any, writer: TableWriter) -> None:
     for namespace, expected in (([], ["share"]), (["share"], ["schema"]), (["share", "schema"], ["t"])):
         names = told(lake, tell="names", namespace=json.dumps(namespace)).fieldNames()
         assert names == expected or "t" in names
@@ -267,7 +267,9 @@ def test_catalog_gets_names_below_a_namespace(lake: Any, writer: TableWriter) ->
         ({"tell": "table", "table": '["share", "a/b", "t"]'}, 0, "'a/b'"),
     ],
 )
-def test_catalog_gets_the_error(lake: Any, options: dict[str, str], status: int, sentence: str) -> None:
+def test_catalog_receives_errors_with_their_status(
+    lake: Any, options: dict[str, str], status: int, sentence: str
+) -> None:
     (note,) = told(lake, **options).fields
     assert note.metadata["delta-sharing-status"] == status
     assert sentence in note.metadata["delta-sharing-error"]
@@ -327,7 +329,7 @@ def test_credentials_as_options_equal_the_profile() -> None:
         assert SparkOptions.parse({"path": "a.b.c", **fields}).profile == loaded
 
 
-def test_missing_table_is_not_found(lake: Any) -> None:
+def test_error_of_a_missing_table_suggests_a_similar_name(lake: Any) -> None:
     with pytest.raises(NotFoundError, match=r"Did you mean 'share\.schema\.t'\?"):
         DeltaSharingSource({"path": lake.url("tt")}).schema()
 

@@ -58,7 +58,7 @@ def test_starting_version_selects_the_first_rows(
 
 
 @pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_latest_starts_after_the_first_version_despite_crashes(
+def test_starting_version_latest_is_fixed_before_a_crash(
     spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str
 ) -> None:
     table = changed_table(lake.root / "t")
@@ -101,7 +101,7 @@ def test_table_with_only_version_0_is_streamed(spark: Any, lake: Any, checkpoint
 
 @pytest.mark.parametrize(
     ("options", "fragment"),
-    # `test_options.py` tests all options; each refusal needs a Python worker.
+    # `test_options.py` tests all options; only a few are tested here, because each refusal starts a Python worker.
     sample(
         [
             ({"versionAsOf": "1"}, "Cannot time travel streams"),
@@ -162,7 +162,7 @@ def test_both_limits_apply(spark: Any, lake: Any, checkpoint: pathlib.Path, limi
 
 @limited
 @pytest.mark.parametrize("limits", [{"maxFilesPerTrigger": 1}, {"maxBytesPerTrigger": "1b"}])
-def test_trigger_once_reads_all_windows_in_one_batch(
+def test_trigger_once_reads_everything_in_one_batch(
     spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
 ) -> None:
     changed_table(lake.root / "t")
@@ -172,7 +172,7 @@ def test_trigger_once_reads_all_windows_in_one_batch(
 
 @limited
 @pytest.mark.parametrize(("versions", "expected"), sample([(1, [3, 1]), (2, [3, 1]), (4, [4])], 2))
-def test_windows_of_versions_bound_batches(
+def test_max_versions_per_rpc_limits_batches(
     spark: Any, lake: Any, checkpoint: pathlib.Path, versions: int, expected: list[int]
 ) -> None:
     changed_table(lake.root / "t")
@@ -376,7 +376,7 @@ def test_change_feed_checkpoint_is_refused_by_an_append_stream(spark: Any, lake:
         follow(stream(spark, lake), checkpoint)
 
 
-def test_table_with_a_lower_version_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_table_older_than_the_checkpoint_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     for i in range(4):
         table.insert(rows_of([i]))
@@ -514,7 +514,7 @@ def test_new_reader_feature_is_checked_before_reading_its_files(
 # --- the server ---
 
 
-def test_lower_version_of_the_server_is_ignored(spark: Any, lake: Any) -> None:
+def test_running_stream_ignores_a_lower_table_version(spark: Any, lake: Any) -> None:
     from delta_sharing_client.delta.features import Operation
     from delta_sharing_client.spark.datasource import StreamReader
     from delta_sharing_client.spark.served_table import ServedTable

@@ -1,4 +1,5 @@
-"""Streams of the change data feed: rows, batch sizes, images that stay together, deletion vectors, restarts."""
+"""Streams of the change data feed: rows, batch sizes, pre- and postimages in one batch, deletion vectors,
+restarts."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def test_every_change_has_its_type_and_version(spark: Any, lake: Any, checkpoint
 @limited
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    # `test_admission.py` computes all of them; here one of each limit is tested through Spark.
+    # `test_admission.py` tests all of these without Spark; a sample of them is tested through Spark.
     sample(
         [
             ({"maxFilesPerTrigger": 1}, [2, 3, 8, 2, 2]),
@@ -86,7 +87,7 @@ def test_restart_replays_the_last_three_batches(spark: Any, lake: Any, checkpoin
     assert kinds(again.rows) == kinds(whole.rows[5:])
 
 
-def test_columns_match_delta_lake_or_the_jvm_connector(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_feed_columns_match_delta_lake_or_the_jvm_connector(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     feed_table(lake.root / "t")
     frame = stream(spark, lake, **CHANGES)
     assert frame.schema.simpleString() == (

@@ -29,7 +29,7 @@ def interpreter(folder: pathlib.Path, *flags: str, before: str = "") -> str:
     return str(path)
 
 
-def test_workers_with_the_package_or_unknown_are_accepted(
+def test_workers_with_the_package_are_accepted(
     tmp_path: pathlib.Path,
 ) -> None:
     check_workers(session(sys.executable))
@@ -47,7 +47,7 @@ def test_workers_with_the_package_or_unknown_are_accepted(
         (lambda folder: interpreter(folder, before="exit 3"), "cannot be run"),
     ],
 )
-def test_incompatible_workers_are_reported_before_planning(tmp_path: pathlib.Path, program: Any, lacks: str) -> None:
+def test_incompatible_workers_are_refused_with_the_reason(tmp_path: pathlib.Path, program: Any, lacks: str) -> None:
     path = program(tmp_path)
     with pytest.raises(UsageError, match="PYSPARK_PYTHON") as caught:
         check_workers(session(path))

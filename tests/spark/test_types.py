@@ -1,4 +1,5 @@
-"""Types: the Spark schema of a Delta schema, and batches with exactly its Arrow schema."""
+"""The Spark schema of a Delta schema, and the conversion of batches to exactly the Arrow schema that Spark
+expects."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from delta_sharing_client.spark.types import (
 from tests.quota import meets, met
 
 
-def test_nullability_of_nested_types_comes_from_the_table() -> None:
+def test_requested_columns_are_found_despite_nullability() -> None:
     def field(*, nulls: bool) -> spark.StructField:
         inner = spark.StructType([spark.StructField("x", spark.LongType(), nulls)])
         return spark.StructField("a", spark.MapType(spark.StringType(), spark.ArrayType(inner, nulls), nulls))
@@ -189,7 +190,7 @@ def test_nested_values_survive_any_slicing(rows: list[object], data: st.DataObje
     assert found.to_pylist() == expected
 
 
-def test_every_engine_type_converts_to_its_target() -> None:
+def test_every_type_is_converted_to_its_spark_type() -> None:
     flat = [name for name in FIELDS if name != "variant"]
     schema = parse_schema(schema_of(*flat))
     arrow = to_arrow_schema(schema)

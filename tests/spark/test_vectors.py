@@ -1,4 +1,4 @@
-"""Deletion vectors beyond 2^32, decoded with Delta's library (RoaringBitmap) and with ours."""
+"""Deletion vectors with positions beyond 2^32, decoded by Delta's library (RoaringBitmap) and by ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delta_sharing_client.delta.deletion_vectors import (
 from tests.effort import examples
 from tests.vectors import KINDS, bitmaps, encode_inline, kinds
 
-# Containers of 2^16 rows: the first two below 2^32, the rest around it and far beyond.
+# Indexes of containers of 2^16 rows each: the first two below 2^32, the rest around it and far beyond.
 KEYS = [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 5 << 16, (1 << 40) + 7]
 
 
@@ -50,7 +50,7 @@ def decoded_by_the_jvm(jvm: Any, portable: bytes) -> list[int]:
     """Return the values of a bitmap in the portable format, without Delta's magic number."""
     found = jvm.org.roaringbitmap.longlong.Roaring64NavigableMap()
     found.deserializePortable(jvm.java.io.DataInputStream(jvm.java.io.ByteArrayInputStream(portable)))
-    # Transferred as bytes, as each value of a JVM array would need its own call.
+    # The values are transferred as bytes, because reading a JVM array takes one call per value.
     values = jvm.java.nio.ByteBuffer.allocate(8 * found.getIntCardinality())
     values.asLongBuffer().put(found.toArray())
     return np.frombuffer(bytes(values.array()), ">i8").tolist()

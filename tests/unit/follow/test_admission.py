@@ -95,7 +95,7 @@ def test_max_bytes_limits_appends(size: int, expected: list[int]) -> None:
 @pytest.mark.parametrize(
     ("window", "expected"), [(1, [2, 3, 8, 4]), (2, [2, 11, 4]), (3, [5, 12]), (4, [13, 4]), (5, [17])]
 )
-def test_windows_bound_batches(window: int, expected: list[int]) -> None:
+def test_max_versions_per_request_limits_batches(window: int, expected: list[int]) -> None:
     assert batches(CHANGES, CHANGE_ROWS, BatchLimits(files=1000), window) == expected
 
 
@@ -108,7 +108,7 @@ def test_everything_is_admitted_without_a_limit() -> None:
     assert admit(Position(0), CHANGES, BatchLimits()) == Position(5)
 
 
-def test_versions_without_files_do_not_use_the_limit() -> None:
+def test_versions_without_files_are_admitted_at_any_limit() -> None:
     assert admit(Position(3), (offered(3), offered(4), offered(5)), BatchLimits(files=1, bytes=1)) == Position(6)
 
 

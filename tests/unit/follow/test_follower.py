@@ -55,7 +55,7 @@ def paths(follower: Follower, start: Any, end: Offset) -> list[str | None]:
 @pytest.mark.parametrize("edge", ["start", "end"])
 @pytest.mark.parametrize("change", [{"last_file": "another"}, {"place": 3}, {"place": 2**40}], ids=repr)
 @pytest.mark.usefixtures("table")
-def test_position_with_another_or_no_file_is_refused(
+def test_position_that_does_not_match_the_files_is_refused(
     lake: Any, start: dict[str, Any], edge: str, change: dict[str, Any]
 ) -> None:
     follows = follower(lake, **start)
@@ -76,7 +76,7 @@ def test_position_with_another_or_no_file_is_refused(
 
 @pytest.mark.parametrize("start", [{}, {"starting_version": 1}], ids=["snapshot", "tail"])
 @pytest.mark.usefixtures("table")
-def test_each_batch_is_read_in_its_own_format(lake: Any, start: dict[str, Any]) -> None:
+def test_batch_is_read_in_the_format_of_its_offset(lake: Any, start: dict[str, Any]) -> None:
     """Positions count files by id, and ids differ between formats, so a cached window of another format cannot be
     used."""
     both = follower(lake, **start)
@@ -94,7 +94,7 @@ def test_each_batch_is_read_in_its_own_format(lake: Any, start: dict[str, Any]) 
 
 @pytest.mark.parametrize("start", [{}, {"starting_version": 1}], ids=["snapshot", "tail"])
 @pytest.mark.usefixtures("table")
-def test_server_with_another_response_format_is_refused(
+def test_response_in_another_format_than_the_offset_is_refused(
     lake: Any, monkeypatch: pytest.MonkeyPatch, start: dict[str, Any]
 ) -> None:
     follows = follower(lake, **start)
@@ -142,7 +142,7 @@ def test_schema_of_an_offset_is_requested_once(lake: Any, table: TableWriter, mo
 
 
 @pytest.mark.parametrize(("outage", "own", "waits"), [(600.0, 5.0, 600.0), (600.0, 900.0, 900.0), (0.0, 5.0, 5.0)])
-def test_only_requests_for_rows_wait_for_an_outage(outage: float, own: float, waits: float) -> None:
+def test_max_outage_extends_retries_except_for_polling(outage: float, own: float, waits: float) -> None:
     request, options = FollowRequest(table=NAME, max_outage=outage), ReadOptions(max_retry_seconds=own, max_attempts=7)
     assert request.waiting(options).max_retry_seconds == waits
     assert (request.waiting(options).max_attempts > 7) == (outage > 0)

@@ -87,7 +87,7 @@ def test_offset_of_another_table_is_refused_with_both_ids() -> None:
         check_restart(OFFSET, CHECKPOINT, table_id="xyz", change_feed=False)
 
 
-def test_offset_of_another_kind_of_read_is_refused() -> None:
+def test_snapshot_offset_is_refused_by_a_change_feed() -> None:
     with pytest.raises(UsageError, match="readChangeFeed"):
         check_restart(OFFSET, CHECKPOINT, table_id="abc", change_feed=True)
     check_restart(OFFSET, CHECKPOINT, table_id="abc", change_feed=False)

@@ -66,7 +66,7 @@ def test_updates_fail_unless_an_option_ignores_them(actions: list[SharedFile]) -
     assert appended(actions, OnChange.SKIP_CHANGE_COMMITS) == []
 
 
-def test_change_files_replace_others_and_are_one_unit() -> None:
+def test_change_files_replace_data_files_and_stay_together() -> None:
     files = change_files([add("z"), cdc("c"), remove("a"), cdc("b")])
     assert [file.file_id for file in files] == ["b", "c"]
     assert units(files) == (0, 0)
@@ -84,7 +84,7 @@ def test_files_with_the_same_id_stay_together() -> None:
     assert units(files) == (0, 0, 1)
 
 
-def test_commit_with_a_deletion_vector_is_one_unit() -> None:
+def test_files_of_a_commit_with_a_deletion_vector_stay_together() -> None:
     assert units(change_files([add("a", VECTOR), remove("a"), add("b")])) == (0, 0, 0)
 
 
@@ -127,7 +127,7 @@ PLAIN = table(("a", "integer"), ("b", "string"))
         (table(("a", "integer"), ("b", "string"), partition_by=["a"]), "partition columns change"),
     ],
 )
-def test_columns_already_read_must_be_in_the_new_schema(seen: Metadata, fragment: str | None) -> None:
+def test_columns_already_read_must_fit_the_new_schema(seen: Metadata, fragment: str | None) -> None:
     result = difference(seen, PLAIN)
     assert result is None if fragment is None else fragment in str(result)
 
@@ -202,7 +202,7 @@ def test_lower_version_is_ignored() -> None:
     assert clock.latest() == 5
 
 
-def test_frozen_version_does_not_change() -> None:
+def test_frozen_version_is_not_requested_again() -> None:
     now, server = [0.0], Server(5, 9)
     clock = VersionClock(server, 30, lambda: now[0])
     clock.freeze()

@@ -99,7 +99,7 @@ def test_large_snapshot_is_split_and_its_last_part_marked(lake: Any, table: Tabl
     assert marks == [(0, False), (1, False), (2, True)]
 
 
-def test_backlog_is_split_at_versions(lake: Any, cursor: pathlib.Path) -> None:
+def test_backlog_is_split_between_versions(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     for number in range(230):
         # More empty versions than one request covers.
@@ -113,7 +113,7 @@ def test_backlog_is_split_at_versions(lake: Any, cursor: pathlib.Path) -> None:
     assert json.loads(cursor.read_text())["committed"]["tableVersion"] == 231
 
 
-def test_step_of_several_requests_is_repeated_whole(lake: Any, cursor: pathlib.Path) -> None:
+def test_uncommitted_step_of_several_requests_is_repeated(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     table.insert(rows_of([1]))
     steps = iter(shared(lake).follow(cursor, starting_version=0, every=1))
@@ -130,7 +130,7 @@ def test_step_of_several_requests_is_repeated_whole(lake: Any, cursor: pathlib.P
     assert (again.start_version, again.end_version, again.is_repeat, again.count()) == (2, 122, True, 2)
 
 
-def test_start_at_the_latest_version_is_fixed(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_start_at_latest_is_fixed_at_the_first_call(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     assert followed(lake, cursor, starting_version="latest") == []
     table.insert(rows_of([5]))
     assert followed(lake, cursor, starting_version="latest") == [(6, 6, [(5, "insert", 6)])]
@@ -158,7 +158,7 @@ def test_columns_and_filter_apply_to_all_steps(lake: Any, table: TableWriter, cu
     assert results == [{"_change_type": "insert", "id": 3}, {"_change_type": "insert", "id": 4}]
 
 
-def test_changes_have_the_outputs_of_a_read(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_changes_have_the_methods_of_a_read(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     changes = next(iter(shared(lake).follow(cursor)))
     assert sorted(changes.to_pandas()["id"]) == sorted(changes.to_polars()["id"]) == [2, 3, 4]
     assert changes.count() == sum(batch.num_rows for batch in changes.to_batches()) == 3
@@ -215,7 +215,9 @@ def test_loop_waits_for_versions_and_ends_at_break(
 # --- repeated steps ---
 
 
-def test_uncommitted_steps_repeat_with_the_same_versions(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_uncommitted_step_is_repeated_with_the_same_versions(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
     first = next(iter(shared(lake).follow(cursor, starting_version=1)))
     assert not first.is_repeat
     before = content(first)
@@ -262,7 +264,7 @@ def test_next_step_waits_for_the_commit_of_the_last_one(lake: Any, table: TableW
         next(steps)
 
 
-def test_commit_works_after_the_loop_and_twice(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_commit_is_idempotent_and_works_after_the_loop(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     changes = next(iter(shared(lake).follow(cursor)))
     changes.commit()
     changes.commit()
@@ -339,7 +341,9 @@ def test_added_columns_and_widened_types_are_followed(lake: Any, table: TableWri
     assert [(row["id"], row.get("extra")) for row in results] == [(5, None), (6, "x")]
 
 
-def test_other_schema_changes_are_refused_by_name(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_incompatible_schema_change_is_refused_with_a_remedy(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
     followed(lake, cursor)
     table.insert(rows_of([5]))
     table.schema = pa.schema([("name", pa.string())])
@@ -358,7 +362,7 @@ def followed_versions(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[int
     return results
 
 
-def test_unreadable_columns_must_be_deselected_by_name(
+def test_unreadable_column_is_refused_unless_not_selected(
     lake: Any, cursor: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("tests.tables", fromlist=["_TYPES"])._TYPES, pa.large_binary(), "hologram")
@@ -457,7 +461,7 @@ def test_follow_waits_for_a_server_outage(
 # --- requests ---
 
 
-def test_cursor_belongs_to_one_table_and_one_loop(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_cursor_in_use_or_of_another_table_is_refused(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     TableWriter(lake.root / "u", ID, properties=FEED)
     steps = iter(shared(lake).follow(cursor))
     changes = next(steps)

@@ -79,7 +79,7 @@ def test_fields_without_an_id_are_skipped() -> None:
 
 @pytest.mark.parametrize("keys", [(), (1,), (300,), (1, 2, 300), (2**40,)])
 @pytest.mark.parametrize("without", [(), (3, 108)])
-def test_maps_have_only_the_requested_keys(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
+def test_only_the_requested_keys_of_maps_are_read(keys: tuple[int, ...], without: tuple[int, ...]) -> None:
     data = avro_file(manifest_schema(), [ENTRY] * 3)
     whole = list(read_avro(data, "m.avro", without).records)
 
@@ -123,7 +123,7 @@ def test_skipped_value_with_an_impossible_length_is_refused(size: int) -> None:
         max_size=8,
     )
 )
-def test_values_of_every_type_are_equal(rows: list[dict[str, Any]]) -> None:
+def test_values_of_every_type_round_trip(rows: list[dict[str, Any]]) -> None:
     pair = {"type": "record", "name": "kv", "fields": [
         {"name": "key", "type": "int", "field-id": 7}, {"name": "value", "type": "long", "field-id": 8},
     ]}  # fmt: skip
@@ -205,7 +205,7 @@ def test_excessive_expansion_is_refused(codec: str, monkeypatch: pytest.MonkeyPa
         (7, "neither a name nor an object"),
     ],
 )
-def test_schemas_unknown_to_iceberg_are_refused(kind: Any, reason: str) -> None:
+def test_schemas_that_iceberg_does_not_use_are_refused(kind: Any, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         read_avro(avro_file(_record((1, kind)), []), "x")
 
@@ -228,7 +228,7 @@ def test_fields_need_unique_ids() -> None:
         read_avro(avro_file(schema, []), "x")
 
 
-def test_wrong_count_is_refused() -> None:
+def test_wrong_record_count_or_block_marker_is_refused() -> None:
     schema = _record((1, "long"))
     start = avro_file(schema, [], codec="null")
     row = encode(schema, {"f1": 5})

@@ -49,7 +49,7 @@ def test_added_files_inherit_the_sequence_number(made: HandMade) -> None:
     assert [file.sequence_number for file in files] == [7, 3, 2]
 
 
-def test_existing_files_do_not_inherit(made: HandMade) -> None:
+def test_existing_files_keep_their_sequence_number(made: HandMade) -> None:
     with pytest.raises(DataError, match="an existing file has no sequence number"):
         _read(made, [_file(1, status=0)])
     # Files of version 1 have no sequence number, and all of them are older than any delete.
@@ -103,7 +103,7 @@ def test_contradictory_manifest_lists_are_refused(made: HandMade, fields: dict[s
     assert ".avro" in str(caught.value)
 
 
-def test_counts_may_be_missing(made: HandMade) -> None:
+def test_file_counts_of_a_manifest_may_be_missing(made: HandMade) -> None:
     assert len(_read(made, [_file(1)], added_files_count=None, existing_files_count=None)) == 1
 
 
@@ -211,7 +211,7 @@ def test_unpartitioned_equality_deletes_apply_everywhere() -> None:
     assert _applied(data, _positions(6, spec_id=0, partition={})) == []
 
 
-def test_a_vector_replaces_position_delete_files() -> None:
+def test_a_deletion_vector_replaces_position_deletes() -> None:
     data = _live("d", 5)
 
     assert _applied(data, _positions(6), _vector(5), _equality(6)) == ["pos5", "eq6"]
@@ -226,7 +226,7 @@ def test_deletes_of_a_file_apply_only_to_it() -> None:
     assert _applied(_live("e2", 5), named, bounded) == []
 
 
-def test_files_without_deletes_share_one_value() -> None:
+def test_file_without_deletes_has_no_deletes() -> None:
     assert DeleteIndex([], SPECS).of(_live("d", 5)) is NO_DELETES
 
 

@@ -120,7 +120,7 @@ def test_contradictory_metadata_is_refused() -> None:
         choose(_metadata(snapshots=[_snapshot(1, **{"schema-id": 9}), _snapshot(2)]), 10, None)
 
 
-def test_version_1_has_only_its_schema_and_spec() -> None:
+def test_metadata_of_version_1_has_one_schema_and_spec() -> None:
     field = {"source-id": 1, "name": "p", "transform": "identity"}
     metadata = _metadata(
         **{"format-version": 1, "schema": _schema(0, "x"), "schemas": None, "current-schema-id": None},
@@ -137,7 +137,7 @@ def test_other_versions_of_the_format_are_refused(version: int) -> None:
         check_metadata(_metadata(**{"format-version": version}))
 
 
-def test_the_first_snapshot_since_a_time() -> None:
+def test_first_snapshot_since_a_time_is_found() -> None:
     first = first_since(_metadata(), "1970-01-01T00:00:01.5Z")
 
     assert first is not None
@@ -148,7 +148,7 @@ def test_the_first_snapshot_since_a_time() -> None:
 NAMES = "schema.name-mapping.default"
 
 
-def test_a_name_mapping_has_fields_by_each_name() -> None:
+def test_name_mapping_lists_a_field_under_each_of_its_names() -> None:
     text = '[{"names": ["a", "b"], "field-id": 1, "fields": [{"names": ["x"], "field-id": 2}]}, {"names": ["c"]}]'
 
     mapped = MappedField(1, {"x": MappedField(2, {})})

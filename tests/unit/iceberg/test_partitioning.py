@@ -97,7 +97,7 @@ def test_buckets_of_decimals_match_the_specification(value: Decimal, count: int)
 
 @meets(long_characters=20)
 @given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 100))
-def test_buckets_of_text_match_the_specification(value: str, count: int) -> None:
+def test_buckets_of_strings_match_the_specification(value: str, count: int) -> None:
     met("long_characters", not value.isascii())
     expected = _bucket(value.encode(), count)
 
@@ -118,7 +118,7 @@ def test_buckets_of_text_match_the_specification(value: str, count: int) -> None
         ("a text", PrimitiveType("uuid")),
     ],
 )
-def test_constants_of_other_types_have_no_bucket(value: Any, data_type: Any) -> None:
+def test_constants_that_do_not_fit_the_type_have_no_bucket(value: Any, data_type: Any) -> None:
     assert bucket_of(value, data_type, 16) is None
 
 
@@ -170,7 +170,7 @@ def test_a_decimal_is_inside_the_bounds_of_its_partition(value: Decimal, width: 
 
 @meets(bounded=50)
 @given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 6))
-def test_a_text_is_inside_the_bounds_of_its_partition(value: str, width: int) -> None:
+def test_a_string_is_inside_the_bounds_of_its_partition(value: str, width: int) -> None:
     raw = transforms.TruncateTransform(width).transform(theirs.StringType())(value)
 
     _check_inside(_field(f"truncate[{width}]", PrimitiveType("string")), raw, value)
@@ -197,7 +197,7 @@ def test_days_are_exact_after_1970() -> None:
 
 
 @pytest.mark.parametrize("name", ["year", "month", "day", "hour"])
-def test_partition_values_before_1970_may_be_one_too_high(name: str) -> None:
+def test_bounds_before_1970_allow_values_that_are_one_too_high(name: str) -> None:
     # Java writers before Iceberg 0.12 rounded toward zero.
     exact = _field(name, PrimitiveType("timestamp")).bounds(-3, 1)
     wide = _field(name, PrimitiveType("timestamp")).bounds(-2, 1)
@@ -208,7 +208,7 @@ def test_partition_values_before_1970_may_be_one_too_high(name: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [2**62, -(2**62)])
-def test_impossible_time_units_give_no_bounds(raw: int) -> None:
+def test_partition_values_out_of_range_give_no_bounds(raw: int) -> None:
     assert _field("year", PrimitiveType("date")).bounds(raw, 1) is None
 
 
@@ -300,13 +300,13 @@ def _bound(text: str) -> Any:
         ("a + 1 = 2", None),
     ],
 )
-def test_equality_filters_give_the_possible_values(text: str, expected: set[int] | None) -> None:
+def test_equality_filters_limit_a_column_to_their_values(text: str, expected: set[int] | None) -> None:
     result = equal_values(_bound(text), ("a",))
 
     assert result == (None if expected is None else frozenset(expected))
 
 
-def test_equality_filters_give_the_possible_buckets() -> None:
+def test_equality_filters_limit_the_buckets() -> None:
     spec = PartitionSpec(0, [PartitionField("p", "bucket[8]", 1, field_id=1000), PartitionField("q", "day", 1)])
     fields = bind_spec(spec, sources(_SCHEMA))
 
@@ -354,7 +354,7 @@ _TEXTS = st.one_of(
 
 @meets(floating=10)
 @given(_TEXTS)
-def test_partition_value_is_read_from_its_text(pair: tuple[Any, Any]) -> None:
+def test_partition_value_round_trips_through_text(pair: tuple[Any, Any]) -> None:
     met("floating", isinstance(pair[0], float))
     raw, data_type = pair
 
@@ -370,7 +370,7 @@ def test_partition_value_is_read_from_its_text(pair: tuple[Any, Any]) -> None:
 
 @meets(negative=20)
 @given(st.decimals(-(10**30), 10**30, places=2))
-def test_the_text_of_a_decimal_is_that_value(value: Decimal) -> None:
+def test_decimal_round_trips_through_partition_text(value: Decimal) -> None:
     met("negative", value < 0)
     text = partition_text(decimal_to_bytes(value), _DECIMAL)
 
@@ -392,7 +392,7 @@ def test_the_text_of_a_decimal_is_that_value(value: Decimal) -> None:
         ("0" * 16, "uuid"),
     ],
 )
-def test_values_without_a_text_have_none(raw: Any, kind: str) -> None:
+def test_invalid_or_empty_partition_values_have_no_text(raw: Any, kind: str) -> None:
     assert partition_text(raw, PrimitiveType(kind)) is None
 
 
@@ -462,7 +462,7 @@ def test_bounds_of_uuids_hold_in_both_orders_that_writers_have(values: list[uuid
 
 @meets(negative=20)
 @given(st.integers(-(2**55), 2**55))
-def test_bounds_of_timestamps_are_nanoseconds(count: int) -> None:
+def test_bounds_of_times_are_decoded_to_nanoseconds(count: int) -> None:
     met("negative", count < 0)
     micros, nanos = value_decoder(PrimitiveType("timestamp")), value_decoder(PrimitiveType("timestamp_nanos_ntz"))
     data = conversions.to_bytes(theirs.TimestamptzType(), count)
@@ -508,5 +508,5 @@ def test_nan_and_invalid_utf8_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("kind", ["variant", "geometry", "void"])
-def test_unordered_types_have_no_bounds(kind: str) -> None:
+def test_bounds_of_types_without_an_order_are_not_decoded(kind: str) -> None:
     assert value_decoder(PrimitiveType(kind)) is None
