@@ -23,7 +23,7 @@ BUCKET = "lake"
 
 @dataclasses.dataclass(frozen=True)
 class IcebergTable:
-    """A table: its files below ``folder``, and the contents of its ``expected.json``."""
+    """A table: the directory of its files, and the contents of its ``expected.json``."""
 
     name: str
 
@@ -42,18 +42,19 @@ class IcebergTable:
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, Any]:
-        """The current metadata file."""
+        """The path of the current metadata file."""
         path = self.folder / self.expected["metadata"].removeprefix(f"{self.location}/")
         content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return content
 
     def rows(self, which: int | str = "current") -> pa.Table:
-        """Return the rows of a snapshot by its index in ``expected``, of "current", or of "branch-x" or "tag-x"."""
+        """Return the expected rows of a snapshot: by its index in ``expected``, or of "current", "branch-x" or
+        "tag-x"."""
         return pq.read_table(FOLDER / self.name / f"rows-{which}.parquet")
 
 
 def tables() -> list[IcebergTable]:
-    """Return every table of the directory in order of name."""
+    """Return every table of the directory, sorted by name."""
     return [IcebergTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
 
 

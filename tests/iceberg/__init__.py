@@ -1,1 +1,1 @@
-"""Iceberg tables for tests: a catalog that shares them, and writers of tables that pyiceberg cannot write."""
+"""Iceberg tables for tests: a catalog that shares them, and a writer for tables that pyiceberg cannot write."""

@@ -1,4 +1,4 @@
-"""Show what pyiceberg reads from a truncated manifest: ``python -m tests.iceberg.damaged``."""
+"""Show what pyiceberg and this client read from truncated manifests: ``python -m tests.iceberg.damaged``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Iceberg tables that no Python library writes: every version and field, also with contradictions.
+"""Write Iceberg tables that no Python library can write: of any format version, with any fields, also contradictory
+ones.
 
 Files are written according to the specification only (Iceberg table spec; Apache Avro, "Object Container Files"),
 and share no code with the reader.
@@ -26,7 +27,8 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 def with_ids(table: pa.Table, ids: Mapping[str, int]) -> pa.Table:
-    """Return ``table`` with field ids by (dotted) column name, like the Parquet files of Iceberg."""
+    """Return ``table`` with the field ids that Parquet files of Iceberg have; ``ids`` has them by (dotted) column
+    name."""
     return table.cast(pa.schema([_with_id(field, field.name, ids) for field in table.schema]))
 
 
@@ -41,7 +43,7 @@ def _with_id(field: pa.Field, path: str, ids: Mapping[str, int]) -> pa.Field:
 
 
 class HandMade:
-    """A table in ``root``, written file by file; ``metadata`` is its JSON for a catalog."""
+    """A table in ``root`` that is written file by file. ``metadata`` is the JSON that a catalog returns for it."""
 
     def __init__(self, root: Path, columns: Sequence[Mapping[str, Any]], *, version: int = 2, **others: Any) -> None:
         self.root = root
@@ -85,7 +87,7 @@ class HandMade:
         row_group_size: int | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Write a data file, and return its ``data_file`` struct with changed ``fields``."""
+        """Write a data file; return its ``data_file`` struct, in which ``fields`` replace the usual values."""
         path = self.path("data", ".parquet")
         checksums = parquet_settings(write_page_checksum=True)
         rows_with_ids = with_ids(rows, self.ids if ids is None else ids)
@@ -116,7 +118,7 @@ class HandMade:
         return self._file(path, rows.num_rows, content=1, **fields)
 
     def equality_deletes(self, rows: pa.Table, names: Sequence[str], **fields: Any) -> dict[str, Any]:
-        """Write an equality delete file that deletes by the columns ``names``."""
+        """Write an equality delete file that compares the columns ``names``."""
         path = self.path("data", "-deletes.parquet")
         ids = fields.pop("ids", self.ids)
         pq.write_table(with_ids(rows, ids), path)
@@ -168,7 +170,8 @@ class HandMade:
         codec: str = "deflate",
         **fields: Any,
     ) -> dict[str, Any]:
-        """Write a manifest of ``files``, and return its entry of the manifest list with changed ``fields``.
+        """Write a manifest of ``files``; return its entry for the manifest list, in which ``fields`` replace the usual
+        values.
 
         A file may have the keys ``status``, ``sequence_number`` and ``snapshot_id`` of its entry.
         """
@@ -215,7 +218,8 @@ class HandMade:
         }
 
     def commit(self, manifests: Sequence[dict[str, Any]], *, operation: str = "append", **fields: Any) -> int:
-        """Write a manifest list and make it the current snapshot; new manifests get its sequence number."""
+        """Write a manifest list and make it the current snapshot; manifests without a sequence number get the
+        snapshot's."""
         sequence_number = self.metadata["last-sequence-number"] + 1
         for manifest in manifests:
             manifest.setdefault("sequence_number", sequence_number)
@@ -242,7 +246,7 @@ class HandMade:
 
 
 def deletion_vector(positions: Sequence[int]) -> bytes:
-    """Return a blob ``deletion-vector-v1`` (Puffin spec)."""
+    """Return a blob of type ``deletion-vector-v1`` (Puffin spec)."""
     bitmap = struct.pack("<I", 0x6439D3D1) + bytes(pyroaring.BitMap64(positions).serialize())
     return struct.pack(">I", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
 

@@ -24,7 +24,8 @@ NAMES = sorted(path.parent.name for path in FOLDER.glob("*/expected.json"))
 
 
 class Lake(LocalPlace):
-    """The bucket ``lake``; the files of a table are in its directory ``table``."""
+    """The bucket ``lake``, read from the local directory, in which each table has its files in a subdirectory
+    ``table``."""
 
     def get(self, path: str, *others: Any) -> StoredBody:
         return super().get(_inside(path), *others)
@@ -60,7 +61,8 @@ def expected(name: str) -> Any:
 
 
 def rows(name: str, which: str) -> pa.Table:
-    """Return rows that Spark read: ``current``, ``0`` (of the first snapshot), ``branch-audit``, ``tag-first``."""
+    """Return rows that Spark read; ``which`` is ``current``, the index of a snapshot, ``branch-NAME`` or
+    ``tag-NAME``."""
     return pq.read_table(FOLDER / name / f"rows-{which}.parquet")
 
 

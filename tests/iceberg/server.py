@@ -28,7 +28,7 @@ class SharedTable:
 
 
 class IcebergServer:
-    """Responds to requests; its tables may change at any time.
+    """Serves the tables of ``tables``, which may change at any time.
 
     ``formats`` is returned by "Get Table", ``None`` if the server has no such endpoint. ``delta_status`` is the
     status for requests for Delta tables. ``faults`` are statuses for the next requests to the catalog. ``loads`` is

@@ -1,4 +1,4 @@
-"""Tables written by pyiceberg, and the rows that pyiceberg reads."""
+"""Share tables that pyiceberg writes, and read them with pyiceberg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.iceberg.server import IcebergServer
 
 
 class Warehouse:
-    """A directory with pyiceberg tables that ``server`` shares."""
+    """A directory of tables that pyiceberg writes and ``server`` shares."""
 
     def __init__(self, root: Path, server: IcebergServer) -> None:
         self.root = root
@@ -24,10 +24,10 @@ class Warehouse:
         return self.catalog.create_table(f"n.{name}", schema, **others)
 
     def share(self, name: str) -> None:
-        """Let the server share the current state of the table."""
+        """Let the server share the current version of the table."""
         self.server.share(name, self.catalog.load_table(f"n.{name}").metadata_location)
 
 
 def rows_of(table: pa.Table) -> list[str]:
-    """Return rows in an order that does not depend on files and works for all types."""
+    """Return rows sorted by a key that works for all types, so that their order does not depend on the files."""
     return sorted(repr(row) for row in table.to_pylist())

@@ -1,4 +1,4 @@
-"""The types that ``test_types`` reads, with the smallest and largest values of each."""
+"""The types that ``test_types`` reads, with values of each, among them its smallest and its largest."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ DATES += [datetime.date(1970, 1, 1), datetime.date(2262, 4, 12), datetime.date(9
 CLOCKS = [datetime.datetime(d.year, d.month, d.day, 23, 59, 59, 999999) for d in DATES] + [datetime.datetime(1, 1, 1)]
 INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
 NANOS = (-(2**63) + 1, -1, 0, 1_234_567_891_234_567_891, 2**63 - 1)
-# A character of each plane, both sides of the surrogate gap, line separators that JSON allows in text, and NUL.
+# Characters of several Unicode planes, both sides of the surrogates, line separators that JSON strings may contain, and
+# NUL.
 TEXTS = ["", "a\x00b", "ß", "\u2028\u0085", "\ud7ff\ue000\uffff", "😀", "\U0002a6d6", "\U000e0001", "\U0010ffff"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A type: its line in the documentation, its name in a schemaString, its values, its partition values in the
+    """A type: its row in ``docs/types.md``, its name in a schemaString, its values, and its partition values in the
     log.
 
     ``stored`` is its type in Parquet files if it differs from the Arrow type.
@@ -134,7 +135,8 @@ KINDS = {
         row="timestamp",
         delta="timestamp",
         arrow=pa.timestamp("us", tz="UTC"),
-        # pyarrow before 23 writes times of day before 1970 wrongly; ``unit/read`` reads files made byte by byte.
+        # pyarrow before 23 writes wrong INT96 times of day for dates before 1970; ``unit/read`` tests these with files
+        # made byte by byte.
         values=tuple(
             at.replace(hour=0, minute=0, second=0, microsecond=0) if at.year < 1970 else at for at in INSTANTS
         ),

@@ -1,4 +1,4 @@
-"""The tables of ``tests/tables_spark``, and exact comparison of rows by the types that Spark wrote to the log.
+"""The tables of ``tests/tables_spark``, and an exact comparison of rows, with the types that Spark wrote to the log.
 
 Nothing here uses the client: types come from the JSON of the log, expected rows come from Spark.
 """
@@ -74,7 +74,7 @@ class SparkTable:
         return self.expected["version_rows"][str(version)]
 
     def fields(self, version: int) -> list[Mapping[str, Any]]:
-        """Return the columns of a version as in the log that Spark wrote."""
+        """Return the fields of a version's schema, from the log that Spark wrote."""
         for earlier in range(version, -1, -1):
             commit = (self.path / "_delta_log" / f"{earlier:020d}.json").read_text(encoding="utf-8")
             for line in commit.splitlines():
@@ -85,13 +85,12 @@ class SparkTable:
 
 
 def tables() -> list[SparkTable]:
-    """Return every table of the directory in order of name."""
+    """Return every table of the directory, sorted by name."""
     return [SparkTable(path.parent.name) for path in sorted(FOLDER.glob("*/expected.json"))]
 
 
 def sized(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``field`` with the ``char(n)`` types that Spark stores in the metadata of the column or of struct
-    fields."""
+    """Return ``field`` with ``char(n)`` in place of ``string`` where the column's metadata says so."""
     declared = field["metadata"].get("__CHAR_VARCHAR_TYPE_STRING", "")
     if declared.startswith("char("):
         return {**field, "type": declared}
@@ -121,12 +120,12 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 def expected_rows(rows: Iterable[Sequence[object]], kinds: Sequence[Any]) -> Counter[object]:
-    """Return the rows of the JSON files as a multiset of canonical values."""
+    """Convert rows of the JSON files to a multiset of canonical values."""
     return Counter(tuple(_from_json(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in rows)
 
 
 def found_rows(table: pa.Table, kinds: Sequence[Any]) -> Counter[object]:
-    """Return the rows of ``table`` as a multiset of the same canonical values."""
+    """Convert the rows of ``table`` to a multiset of canonical values, for comparison with ``expected_rows``."""
     columns = [
         [_from_arrow(value, kind) for value in _values(column, kind)]
         for column, kind in zip(table.columns, kinds, strict=True)
@@ -135,13 +134,13 @@ def found_rows(table: pa.Table, kinds: Sequence[Any]) -> Counter[object]:
 
 
 def _values(column: pa.ChunkedArray, kind: Any) -> list[Any]:
-    # Spark has date-times outside the range of Python's.
+    # Spark's timestamps may be outside the range of Python's ``datetime``.
     plain = kind in ("timestamp", "timestamp_ntz")
     return (column.cast(pa.int64()) if plain else column).to_pylist()
 
 
 def _from_json(value: Any, kind: Any) -> object:
-    """Return a JSON value as a hashable value that is equal only to the same value."""
+    """Convert a JSON value to a hashable value that is equal only to the same value of the same type."""
     if kind == "variant":
         return _text(value)
     if value is None:
@@ -170,7 +169,7 @@ def _scalar_from_json(value: Any, kind: str) -> object:
 
 
 def _from_arrow(value: Any, kind: Any) -> object:
-    """Return an Arrow value in the form that ``_from_json`` returns."""
+    """Convert an Arrow value to the form that ``_from_json`` returns."""
     if value is None:
         return None
     if isinstance(kind, str):

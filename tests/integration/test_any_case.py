@@ -1,4 +1,4 @@
-"""Names and headers are case-insensitive, whether the server or the user changes their case."""
+"""Table names and header names are case-insensitive, whether the server or the user changes their case."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def server(tmp_path: pathlib.Path) -> Iterator[mock_server.RunningServer]:
 
 @pytest.fixture
 def relay(server: mock_server.RunningServer) -> Iterator[Callable[[Callable[[str], str]], dict[str, Any]]]:
-    """Return profiles of proxies for ``server`` that change the case of header names in every response, also of data
-    files."""
+    """Return a function that starts a proxy of ``server`` and returns its profile. The proxy changes the case of header
+    names in every response, also in those with data files."""
     started = []
 
     def start(spell: Callable[[str], str]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_table_names_are_case_insensitive(server: mock_server.RunningServer, nam
 
 
 @by_name
-def test_copies_and_caches_match_table_names_in_any_case(
+def test_copies_caches_and_duckdb_accept_names_in_any_case(
     server: mock_server.RunningServer, name: str, tmp_path: pathlib.Path
 ) -> None:
     with ds.SharingClient(server.profile, options=ds.ReadOptions(cache_directory=tmp_path / "cache")) as client:
@@ -132,8 +132,8 @@ def test_header_names_are_case_insensitive(
         assert table.changes(1, 2, response_format=wire).count() == 3
 
 
-def test_capabilities_header_is_case_insensitive(server: mock_server.RunningServer) -> None:
-    """The server accepts the header and its values in any case."""
+def test_server_accepts_capabilities_in_any_case(server: mock_server.RunningServer) -> None:
+    """The name of the header may be in any case, and so may its values."""
     for name, text in (
         ("DELTA-SHARING-CAPABILITIES", "RESPONSEFORMAT=DELTA;READERFEATURES=deletionVectors"),
         ("delta-sharing-capabilities", "ResponseFormat=Delta"),

@@ -119,7 +119,7 @@ def test_files_are_selected_by_directory_and_pattern(
 
 
 @pytest.mark.parametrize("path", ["none", "a.csv/x", "deep/er/b.txt/"])
-def test_missing_file_is_named(volume: Any, path: str) -> None:
+def test_error_names_the_missing_file(volume: Any, path: str) -> None:
     if path.endswith("/"):
         assert volume.read_bytes(path) == FILES[path.rstrip("/")]
         return
@@ -129,7 +129,7 @@ def test_missing_file_is_named(volume: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["stat", "open", "read_bytes", "read_text"])
-def test_directory_instead_of_a_file_is_named(volume: Any, call: str) -> None:
+def test_reading_a_directory_as_a_file_is_an_error(volume: Any, call: str) -> None:
     with pytest.raises(ds.NotFoundError, match=r"found a directory: 'deep/er' of volume s\.d\.files\. 'files\(\)'"):
         getattr(volume, call)("deep/er")
 
@@ -191,14 +191,14 @@ def test_stream_reads_from_the_middle_to_the_end(volume: Any) -> None:
         assert (stream.read(), stream.read(5)) == (b"", b"")
 
 
-def test_stream_can_be_wrapped_as_text(volume: Any) -> None:
+def test_stream_can_be_read_as_text_and_not_pickled(volume: Any) -> None:
     with io.TextIOWrapper(volume.open("deep/er/b.txt"), "utf-8") as lines:
         assert list(lines) == ["Gr\u00fc\u00dfe\n"]
     with volume.open("a.csv") as stream, pytest.raises(TypeError, match="pickled"):
         pickle.dumps(stream.raw)
 
 
-def test_stream_reads_one_version_of_a_file(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_of_a_replaced_file_is_an_error(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_FIRST_BLOCK", 1000)
     bucket.put("changes/x", LARGE[:100_000])
     options = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, storage_options=bucket.storage_options)
@@ -216,7 +216,7 @@ def test_stream_reads_one_version_of_a_file(bucket: Bucket, monkeypatch: pytest.
 # --- other libraries ---
 
 
-def test_other_libraries_read_through_the_file_system(volume: Any) -> None:
+def test_libraries_read_files_through_the_file_system(volume: Any) -> None:
     fs = volume.filesystem()
 
     with fs.open("a.csv") as file:
@@ -301,7 +301,7 @@ def test_pickled_assets_and_file_systems_read(volume: Any, tmp_path: pathlib.Pat
     assert run.stdout == "b'%PDF' b'%PDF'\n", run.stderr
 
 
-def test_threads_open_an_asset_once(bucket: Bucket) -> None:
+def test_threads_request_the_credentials_of_an_asset_once(bucket: Bucket) -> None:
     bucket.put("shared/x", b"1")
     options = ds.ReadOptions(storage_options=bucket.storage_options)
     with (

@@ -35,7 +35,7 @@ def test_read_waits_for_a_slow_response(shared: pathlib.Path, tmp_path: pathlib.
         assert table.replicate(tmp_path / "copy").num_files == 1
 
 
-def test_query_that_fails_on_the_server_is_an_error(shared: pathlib.Path) -> None:
+def test_failed_async_query_raises_a_request_error(shared: pathlib.Path) -> None:
     with (
         mock_server.running(tables={"s.d.t": shared}, faults=["async-failed"]) as server,
         ds.SharingClient(server.profile, options=ASYNC) as client,

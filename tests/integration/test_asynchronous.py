@@ -69,7 +69,7 @@ def test_batches_have_the_requested_number_of_rows(client: ds.SharingClient, row
         scan.to_batches_async(rows=0)
 
 
-def test_rebatched_read_ends_when_closed(slow: Table) -> None:
+def test_closed_read_with_a_batch_size_ends(slow: Table) -> None:
     async def read() -> None:
         batches = AsyncBatches(lambda: slow.plan(options=fast_options()), ScanReport(), rows=3)
         assert [(await anext(batches)).num_rows for _ in range(2)] == [3, 3]
@@ -181,7 +181,7 @@ def test_empty_async_read_ends_at_once(client: ds.SharingClient) -> None:
 
 
 def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
-    """Like trio, whose tasks are coroutines that no asyncio loop runs."""
+    """Trio, for example, runs coroutines without an asyncio event loop."""
     scan = client.table(ORDERS).scan()
     for coroutine in (
         scan.to_arrow_async(),
@@ -194,7 +194,7 @@ def test_unsupported_event_loop_is_an_error(client: ds.SharingClient) -> None:
             coroutine.send(None)  # type: ignore[attr-defined]
 
     async def on_a_loop_that_runs_it_otherwise() -> None:
-        # The loop runs here, but this coroutine is not one of its tasks.
+        # A loop is running, but this coroutine is not one of its tasks.
         coroutine, loop = scan.to_arrow_async(), asyncio.get_running_loop()
         outcome = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""The page of ``delta-sharing browse``: responses to its requests, and refused requests."""
+"""The server of ``delta-sharing browse``: responses to requests of its page, and refused requests."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_table_page_has_columns_properties_and_rows(visitor: Visitor, serve_demo
     assert "Did you mean 'demo.shop.orders'" in visitor.refusal("table", name=["demo", "shop", "order"])["error"]
 
 
-def test_preview_shows_its_cost_before_its_rows(visitor: Visitor, serve_demo: Any) -> None:
+def test_preview_has_its_cost_and_the_rows_of_the_scan(visitor: Visitor, serve_demo: Any) -> None:
     columns = ["amount", "country"]
     preview = visitor.preview(name=ORDERS, columns=columns, filter=" country = 'DE' ", version="2")
     expected = (
@@ -115,7 +115,7 @@ def test_preview_shows_its_cost_before_its_rows(visitor: Visitor, serve_demo: An
         ("\n amount BETWEEN 3", "BETWEEN"),
     ],
 )
-def test_error_is_shown_at_its_position(visitor: Visitor, text: str, marked: str) -> None:
+def test_filter_error_has_the_position_of_the_mistake(visitor: Visitor, text: str, marked: str) -> None:
     for question in ("plan", "cost"):
         error = visitor.refusal(question, name=ORDERS, filter=text)
         assert error["field"] == "filter"
@@ -123,7 +123,7 @@ def test_error_is_shown_at_its_position(visitor: Visitor, text: str, marked: str
         assert text[start:stop] == marked
 
 
-def test_errors_name_their_input(visitor: Visitor) -> None:
+def test_errors_name_the_wrong_input(visitor: Visitor) -> None:
     assert visitor.refusal("plan", name=ORDERS, timestamp="soon")["field"] == "timestamp"
     assert "latest version is 6" in visitor.refusal("plan", name=ORDERS, version="99")["error"]
     for values in ({"name": "x"}, {"name": ["a", "b"]}, {"name": ORDERS, "columns": "amount"}, {"name": [1, 2, 3]}):
@@ -133,7 +133,7 @@ def test_errors_name_their_input(visitor: Visitor) -> None:
     assert visitor.answer("nothing", {}).status_code == 404
 
 
-def test_history_has_counts_and_changes_of_a_version(visitor: Visitor) -> None:
+def test_history_has_counts_and_the_changes_of_a_version(visitor: Visitor) -> None:
     details = visitor.ask("history", name=ORDERS)
     assert [one["version"] for one in details["versions"]] == ["0", "2", "3", "4", "6"]
     assert details["versions"][2]["deletes"] == 245
@@ -242,7 +242,7 @@ def test_preview_ends_when_its_page_is_closed(slow: Any) -> None:
             assert clock.within(HANGS)
 
 
-def test_downloads_are_limited_in_number_and_size(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_are_limited_by_number_and_by_disk_space(slow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(str(slow.profile_path)) as page:
         visitor = Visitor(page.address)
         for _ in range(8):
@@ -258,7 +258,7 @@ def test_downloads_are_limited_in_number_and_size(slow: Any, monkeypatch: pytest
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_server_and_leaves_no_file(slow: Any, tmp_path: Path, number: int) -> None:
+def test_interrupt_ends_the_server_and_leaves_no_file(slow: Any, tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "delta_sharing_client", "-p", str(slow.profile_path), "browse", "--no-open"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
@@ -401,7 +401,7 @@ def test_generated_programs_read_the_selected_rows(
 
 
 @pytest.mark.parametrize("text", [*HOSTILE[::20], "a\nb", "`", "'", '"', "\\", "$(reboot)"])
-def test_generated_programs_quote_any_text(text: str) -> None:
+def test_generated_programs_quote_special_names_and_filters(text: str) -> None:
     table = AssetName("-s", "d", text.replace("\n", " "))
     result = programs("p q.share", table, columns=[text], condition=text, timestamp=text)
     words = shlex.split(result["Command line"])
@@ -417,7 +417,7 @@ def test_generated_programs_quote_any_text(text: str) -> None:
     assert all(named["filter"] == text and named["timestamp"] == text for _, named in calls)
 
 
-def test_generated_programs_contain_no_profile_content(serve_demo: Any) -> None:
+def test_generated_programs_do_not_contain_the_token(serve_demo: Any) -> None:
     content = json.dumps(serve_demo.profile)
     for given in (content, serve_demo.profile):
         with running(given) as page:
@@ -436,7 +436,7 @@ def test_token_is_moved_from_the_url_to_a_cookie(page: Running, visitor: Visitor
     assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict")
     assert re.fullmatch(r"/#key=[0-9a-f]{64}", opened.headers["location"])
     token = page.address.partition("token=")[2]
-    # A cookie that is sent to every port of this machine grants nothing.
+    # Browsers send the cookie to every port of this machine, so it must not contain the secrets.
     assert token not in cookie
     assert visitor.key not in cookie
     assert len(token) >= 43
@@ -457,7 +457,7 @@ def raw(page: Running, request: str) -> tuple[int, str]:
     return int(answer.split(" ")[1]), answer
 
 
-def test_requests_of_other_pages_are_refused(page: Running, visitor: Visitor) -> None:
+def test_requests_of_other_sites_are_refused(page: Running, visitor: Visitor) -> None:
     host = f"127.0.0.1:{page.port}"
     cookie = "; ".join(f"{name}={value}" for name, value in visitor.http.cookies.items())
     good = {
@@ -541,7 +541,7 @@ def test_every_response_has_restrictive_headers(page: Running, visitor: Visitor)
         assert socket.gethostbyname(socket.gethostname()).startswith("127.")
 
 
-def test_page_inserts_text_only_as_text() -> None:
+def test_scripts_of_the_page_never_insert_html_or_run_text() -> None:
     scripts = "".join(path.read_text() for path in _STATIC.glob("*.js"))
     for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "DOMParser"):
         assert sink not in scripts
@@ -662,7 +662,7 @@ def test_command_prints_the_url_and_opens_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_port_in_use_and_invalid_profile_are_reported(
+def test_port_in_use_and_missing_profile_are_usage_errors(
     page: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     profile = str(page.session.profile)
@@ -671,7 +671,7 @@ def test_port_in_use_and_invalid_profile_are_reported(
     assert main(["-p", str(tmp_path / "none.share"), "browse", "--no-open"]) == 2
 
 
-def test_empty_share_and_refused_token_are_reported(serve: Any) -> None:
+def test_page_reports_an_empty_share_and_a_refused_token(serve: Any) -> None:
     served = serve(tables={})
     with running(str(served.profile_path)) as page:
         assert Visitor(page.address).ask("start")["shares"] == []
@@ -684,7 +684,7 @@ def test_empty_share_and_refused_token_are_reported(serve: Any) -> None:
             assert "planted" not in answer
 
 
-def test_unshared_history_is_reported(serve: Any, tmp_path: Path) -> None:
+def test_page_reports_that_the_history_is_not_shared(serve: Any, tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"id": range(3)}))
     served = serve(tables={"s.d.t": tmp_path / "t"})
     with running(str(served.profile_path)) as page:
@@ -694,7 +694,7 @@ def test_unshared_history_is_reported(serve: Any, tmp_path: Path) -> None:
 
 
 def test_estimated_cost_is_close_to_the_downloaded_bytes(serve: Any, tmp_path: Path) -> None:
-    """A wide table, most of which is footers, and few columns of a long table."""
+    """One table is so wide that it consists mostly of footers; from the other, long one, few columns are read."""
     wide = pa.table({f"c{number}": [number] for number in range(1000)})
     long = pa.table({"n": range(300_000), "text": [str(number * 7919) for number in range(300_000)]})
     for name, rows in (("wide", wide), ("long", long)):

@@ -118,7 +118,7 @@ def test_copy_writes_a_delta_table_incrementally(run: Callable[..., str], tmp_pa
     assert (again["downloadedFiles"], again["downloadedBytes"], again["localVersion"]) == (0, 0, 1)
 
 
-def test_copy_into_another_directory_is_a_one_line_error(
+def test_copy_refuses_wrong_arguments_in_one_line(
     server: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     deltalake.write_deltalake(tmp_path / "mine", ROWS)
@@ -169,7 +169,7 @@ def test_verbose_reports_the_cost_of_a_read_on_stderr(server: Any, capfd: pytest
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_error_is_one_line_and_its_exit_code(
+def test_error_is_one_line_with_its_exit_code(
     server: Any, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--profile", str(server.profile_path)]) == code
@@ -191,7 +191,7 @@ def test_failed_read_writes_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_pipe_and_interrupt_print_nothing(server: Any) -> None:
+def test_closed_pipe_ends_with_141_and_ctrl_c_with_130(server: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
         assert process.stdout is not None
@@ -214,7 +214,7 @@ def test_closed_pipe_and_interrupt_print_nothing(server: Any) -> None:
     server.clear_faults()
 
 
-def test_ctrl_c_ends_a_computing_query(server: Any) -> None:
+def test_ctrl_c_ends_an_sql_query_that_computes(server: Any) -> None:
     server.reset_stats()
     endless = 'SELECT count(*) FROM "s.1".d.many, range(1000000000000) AS r(n) WHERE length(text) + n < 0'
     command = [sys.executable, "-m", "delta_sharing_client.cli", "-p", str(server.profile_path), "sql", endless]
@@ -224,16 +224,16 @@ def test_ctrl_c_ends_a_computing_query(server: Any) -> None:
             while server.stats()["requests"].get("data", 0) == 0:
                 assert process.poll() is None
                 time.sleep(0.01)
-            # DuckDB computes, or is about to.
+            # The data has been requested, so DuckDB computes now or will soon.
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130
         finally:
             process.kill()
-        # DuckDB 2.0.0 reports what it has not freed.
+        # At exit, DuckDB 2.0.0 prints which objects it has not freed.
         assert process.stderr.read().partition(b"nanobind: ")[0] == b"delta-sharing: interrupted\n"
 
 
-def test_head_ends_a_read_of_many_files(serve: Callable[..., Any], tmp_path: Path) -> None:
+def test_closed_pipe_ends_a_long_read_with_code_141(serve: Callable[..., Any], tmp_path: Path) -> None:
     for _ in range(3):
         numbers = np.random.default_rng(0).integers(0, 1 << 60, 1_000_000)
         deltalake.write_deltalake(tmp_path / "large", pa.table({"number": numbers}), mode="append")
@@ -244,7 +244,7 @@ def test_head_ends_a_read_of_many_files(serve: Callable[..., Any], tmp_path: Pat
         reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain())
         head = subprocess.Popen(["head", "-1"], stdin=reader.stdout, stdout=subprocess.PIPE)
         assert reader.stdout is not None
-        reader.stdout.close()  # only head has the read end now
+        reader.stdout.close()  # only head holds the read end of the pipe now
         reads.append((reader, head))
     try:
         for reader, head in reads:
@@ -270,7 +270,7 @@ def test_full_disk_is_reported_and_leaves_no_file(server: Any, tmp_path: Path) -
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
-    # Coverage has no room either, and Python would leave partly written .pyc files behind.
+    # The limit also applies to files of coverage, and Python would leave partly written .pyc files behind.
     environment = {name: value for name, value in _plain().items() if not name.startswith("COVERAGE_")}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=bounded, check=False)

@@ -1,4 +1,4 @@
-"""``ls``, ``cat`` and ``get`` of volumes, skills and models, for people and for scripts."""
+"""``ls``, ``cat`` and ``get`` read volumes, skills and models, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(
     return run
 
 
-def test_directories_are_listed(run: Callable[..., tuple[int, str, str]]) -> None:
+def test_ls_lists_directories(run: Callable[..., tuple[int, str, str]]) -> None:
     for where in ("s.1.d.docs", "s.1.d.docs/"):
         code, out, _ = run("ls", where, "--json")
         assert (code, [item["path"] for item in json.loads(out)]) == (0, ["deep/", "a.csv"])
@@ -72,7 +72,7 @@ def test_directories_are_listed(run: Callable[..., tuple[int, str, str]]) -> Non
     assert [item["path"] for item in json.loads(run("ls", "s.1.d.tidy/", "--json")[1])] == ["SKILL.md"]
 
 
-def test_file_is_written_unchanged(run: Callable[..., tuple[int, str, str]], server: Any) -> None:
+def test_cat_writes_a_file_unchanged(run: Callable[..., tuple[int, str, str]], server: Any) -> None:
     assert run("cat", "s.1.d.docs/deep/er/b.txt") == (0, FILES["deep/er/b.txt"], "")
     code, out, _ = run("cat", f"{server.profile_path}#s.1.d.docs/deep/c#1")
     assert (code, out.encode("utf-8", "surrogateescape")) == (0, FILES["deep/c#1"])
@@ -96,7 +96,7 @@ def test_cat_escapes_control_characters_on_a_terminal(
     assert "\x1b" not in shown.getvalue()
 
 
-def test_files_are_downloaded(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_get_downloads_files(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     here = tmp_path / "here"
     code, out, _ = run("get", "s.1.d.docs", str(here), "--dry-run", "--pattern", "*.csv")
     assert (code, out) == (0, f"a.csv\nwould download 1 files, 5 bytes, into {here}; 0 unchanged\n")
@@ -146,7 +146,7 @@ def test_errors_are_reported_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_store_settings_are_command_line_options(
+def test_store_settings_come_from_options_or_the_environment(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (

@@ -1,5 +1,4 @@
-"""``delta_sharing_client.compat``: the names, exceptions and attributes that scripts for the package
-``delta-sharing`` use."""
+"""``delta_sharing_client.compat`` has the names, exceptions and attributes that scripts for ``delta-sharing`` use."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def profile_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield str(server.profile_path)
 
 
-def test_scripts_of_the_readme_run_with_their_import_changed(profile_file: str) -> None:
+def test_calls_of_the_delta_sharing_readme_return_data(profile_file: str) -> None:
     client = delta_sharing.SharingClient(profile_file)
     assert client.list_all_tables()
     (share,) = client.list_shares()
@@ -77,7 +76,7 @@ def test_commit_timestamp_has_the_type_of_delta_sharing(profile_file: str) -> No
     assert delta_sharing.load_table_changes_as_arrow(url, 1, 2, columns=["status"]).column_names == ["status"]
 
 
-def test_errors_are_the_classes_that_scripts_catch(profile_file: str) -> None:
+def test_errors_have_the_classes_that_scripts_catch(profile_file: str) -> None:
     with pytest.raises(requests.HTTPError) as refused:
         delta_sharing.load_as_pandas(profile_file + "#demo.shop.gone")
     assert isinstance(refused.value, ds.NotFoundError)
@@ -134,7 +133,7 @@ def test_every_public_name_of_delta_sharing_exists() -> None:
     assert [name for name in delta_sharing.__all__ if not hasattr(delta_sharing, name)] == []
 
 
-def test_objects_of_the_next_release_read_the_same_rows(profile_file: str) -> None:
+def test_table_objects_read_the_rows_of_the_loaders(profile_file: str) -> None:
     client = delta_sharing.SharingClient(profile_file)
     table = client.table("demo.shop.orders")
     url = profile_file + "#demo.shop.orders"
@@ -162,7 +161,7 @@ def test_objects_of_the_next_release_read_the_same_rows(profile_file: str) -> No
         assert client.table(listed).version() >= 0
 
 
-def test_change_objects_of_the_next_release_read_the_same_rows(profile_file: str) -> None:
+def test_change_objects_read_the_rows_of_the_loaders(profile_file: str) -> None:
     table = delta_sharing.SharingClient(profile_file).table("demo.shop.orders")
     url = profile_file + "#demo.shop.orders"
 
@@ -176,7 +175,7 @@ def test_change_objects_of_the_next_release_read_the_same_rows(profile_file: str
     assert limited.to_record_batch_reader().read_all().num_rows == limited.to_pandas().shape[0] == 3
 
 
-def test_next_release_objects_raise_the_errors_scripts_catch(profile_file: str) -> None:
+def test_table_objects_raise_the_errors_that_scripts_catch(profile_file: str) -> None:
     gone = delta_sharing.SharingClient(profile_file).table("demo.shop.gone")
     asked = [
         gone.version,

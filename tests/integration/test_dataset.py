@@ -1,4 +1,4 @@
-"""``to_dataset()`` of a table with NOT NULL columns at every level; the oracle is a pyarrow dataset of the same
+"""``to_dataset()`` of a table with NOT NULL columns at every level is compared with a pyarrow dataset of the same
 rows."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ COLUMNS: dict[str, Any] = {
     "none": [],
     "plain": {"id": pc.field("id"), "l": pc.field("l")},
     "computed": {"id": pc.field("id"), "twice": pc.field("id") * 2},
-    # A computed column may have the name of another column.
+    # The name of a computed column may be the name of a column of the table.
     "own name": {"id": pc.field("id") + 1},
     "swapped": {"id": pc.field("n"), "n": pc.field("id")},
     "all names": {name: pc.field("id") for name in SCHEMA.names},
@@ -95,13 +95,13 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-# Every selection of columns without a condition, every condition with all columns, and a third of the other pairs.
+# Pairs with all columns or without a condition, and a third of the others.
 PAIRS = [(columns, condition) for columns in COLUMNS for condition in CONDITIONS]
 CHOSEN = [pair for at, pair in enumerate(PAIRS) if ALL or "all" in pair or at % 3 == 0]
 
 
 @pytest.mark.parametrize(("columns", "condition"), CHOSEN)
-def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str, condition: str) -> None:
+def test_queries_of_a_dataset_equal_those_of_pyarrow(table: ds.SharedTable, columns: str, condition: str) -> None:
     query = {"columns": COLUMNS[columns], "filter": CONDITIONS[condition]}
     dataset, near = table.scan().to_dataset(), pads.dataset(ROWS)
     expected = near.to_table(**query)
@@ -129,14 +129,14 @@ def test_dataset_returns_the_same_as_pyarrow(table: ds.SharedTable, columns: str
     assert dataset.count_rows(query["filter"]) == expected.num_rows
 
 
-def test_count_without_a_filter_is_that_of_the_log(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_without_a_filter_needs_no_scanner(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = table.scan().to_dataset()
     monkeypatch.setattr(SharedDataset, "_scanner", None)
     assert dataset.count_rows() == ROWS.num_rows
 
 
 @pytest.mark.parametrize("condition", [None, "id > 17", "n IS NOT NULL", "s.x = 3", "p = 'two' AND o IS NULL"])
-def test_duckdb_queries_a_dataset_with_required_columns(table: ds.SharedTable, condition: str | None) -> None:
+def test_duckdb_queries_a_dataset_with_not_null_columns(table: ds.SharedTable, condition: str | None) -> None:
     with duckdb.connect() as connection:
         rows, expected = (
             (relation if condition is None else relation.filter(condition)).order("id").fetchall()
@@ -148,7 +148,7 @@ def test_duckdb_queries_a_dataset_with_required_columns(table: ds.SharedTable, c
 @pytest.mark.parametrize(
     "condition", [None, pl.col("id") > 17, pl.col("n").is_not_null(), pl.col("p") == "two", pl.col("s").is_null()]
 )
-def test_polars_queries_a_dataset_with_required_columns(table: ds.SharedTable, condition: pl.Expr | None) -> None:
+def test_polars_queries_a_dataset_with_not_null_columns(table: ds.SharedTable, condition: pl.Expr | None) -> None:
     far, near = pl.scan_pyarrow_dataset(table.scan().to_dataset()), pl.from_arrow(ROWS)
     expected = near if condition is None else near.filter(condition)
     rows = (far if condition is None else far.filter(condition)).collect()
@@ -157,7 +157,7 @@ def test_polars_queries_a_dataset_with_required_columns(table: ds.SharedTable, c
     assert (lazy if condition is None else lazy.filter(condition)).collect().to_dicts() == expected.to_dicts()
 
 
-def test_dataset_with_required_columns_can_be_written(table: ds.SharedTable, tmp_path: Path) -> None:
+def test_pyarrow_writes_a_filtered_dataset(table: ds.SharedTable, tmp_path: Path) -> None:
     scanner = table.scan().to_dataset().scanner(filter=pc.field("id") >= 10, use_threads=True)
     pads.write_dataset(scanner, tmp_path, format="parquet")
     assert pads.dataset(tmp_path).to_table().sort_by("id").to_pydict() == ROWS.slice(10).to_pydict()
@@ -183,7 +183,7 @@ def test_nanoseconds_are_refused_if_duckdb_would_truncate_them(
         assert known_to_duckdb(schema) == schema
 
 
-def test_dataset_with_required_columns_converts_to_frames(table: ds.SharedTable) -> None:
+def test_dataset_with_not_null_columns_converts_to_frames(table: ds.SharedTable) -> None:
     frame = table.scan().to_dataset().to_table(["id", "p"], pc.field("n").is_valid()).to_pandas()
     assert frame.to_dict("records") == [{"id": id_, "p": "one" if id_ < 20 else "two"} for id_ in range(0, 40, 3)]
 
@@ -196,7 +196,7 @@ def test_head_of_a_dataset_respects_the_limit_of_its_scan(
     assert [dataset.head(number).num_rows for number in (1, 2, 5)] == rows
 
 
-def test_ctrl_c_is_handled_once_a_dataset_exists(table: ds.SharedTable) -> None:
+def test_creating_a_dataset_installs_the_ctrl_c_handling(table: ds.SharedTable) -> None:
     before = signal.set_wakeup_fd(-1)
     try:
         table.scan().to_dataset()
@@ -205,7 +205,7 @@ def test_ctrl_c_is_handled_once_a_dataset_exists(table: ds.SharedTable) -> None:
         signal.set_wakeup_fd(before)
 
 
-def test_query_with_batches_of_another_schema_fails(table: ds.SharedTable) -> None:
+def test_scanner_refuses_batches_with_an_unexpected_schema(table: ds.SharedTable) -> None:
     for name, expression in (("id", pc.field("id").cast("int32")), ("other", pc.field("id"))):
         scanner = table.scan().to_dataset().scanner({"id": pc.field("id")}, pc.field("id") > 3)
         assert scanner.projected_schema.names == ["id"]
@@ -214,7 +214,7 @@ def test_query_with_batches_of_another_schema_fails(table: ds.SharedTable) -> No
             next(itertools.chain(scanner.to_batches(), [None]))
 
 
-def test_scanner_accepts_the_options_of_pyarrow(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scanner_passes_its_options_to_pyarrow(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[dict[str, Any]] = []
 
     class Scanner:
@@ -231,7 +231,7 @@ def test_scanner_accepts_the_options_of_pyarrow(table: ds.SharedTable, monkeypat
     assert max(batch.num_rows for batch in dataset.scanner(batch_size=7).to_batches()) == 7
 
 
-def test_empty_selection_sends_no_request(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_of_no_rows_reads_no_batch(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = table.scan().to_dataset().filter(pc.field("id") > 3)
     begun: list[object] = []
     monkeypatch.setattr(ds.Scan, "to_batches", lambda *_, **__: begun.append(1))
@@ -240,9 +240,7 @@ def test_empty_selection_sends_no_request(table: ds.SharedTable, monkeypatch: py
     assert 2 not in begun
 
 
-def test_lazy_frame_with_a_filter_starts_with_small_batches(
-    table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_filtered_lazy_frame_starts_with_small_batches(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[tuple[bool, bool]] = []
     stream = polars_frames.RowStream
 

@@ -130,7 +130,7 @@ def test_directory_supports_snapshots_time_travel_and_changes(local: Any, writer
     )
 
 
-def test_time_travel_by_timestamp_matches_the_server(local: Any, writer: TableWriter) -> None:
+def test_directory_finds_the_same_version_by_time_as_by_url(local: Any, writer: TableWriter) -> None:
     _, table = local
     base = datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
     for number in range(3):
@@ -149,7 +149,7 @@ def test_time_travel_by_timestamp_matches_the_server(local: Any, writer: TableWr
             table.scan(timestamp=moment).to_arrow()
 
 
-def test_changes_by_timestamp_match_the_server(local: Any, writer: TableWriter) -> None:
+def test_directory_finds_the_same_changes_by_time_as_by_url(local: Any, writer: TableWriter) -> None:
     _, table = local
     base = datetime.datetime(2024, 5, 1, tzinfo=datetime.timezone.utc)
     for number in range(3):
@@ -180,7 +180,7 @@ def test_changes_by_timestamp_match_the_server(local: Any, writer: TableWriter) 
         assert rows(table.options, **limits) == rows(by_url, **limits) == "refused: True"
 
 
-def test_removed_file_has_the_partition_values_of_its_add(tmp_path: pathlib.Path) -> None:
+def test_delete_gets_partition_values_from_the_added_file(tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "parted", SCHEMA, partition_by=["text"], properties=FEED)
     file = writer.file([{"id": 1, "text": "a"}])
     writer.insert(file)
@@ -227,7 +227,7 @@ def test_access_mode_is_an_option_and_shown_by_explain(local: Any, writer: Table
     assert f"access: the table's directory, {writer.path.as_uri()}\n" in ways[ds.AccessMode.DIR]
 
 
-def test_url_access_is_used_without_directory_access(writer: TableWriter, caplog: pytest.LogCaptureFixture) -> None:
+def test_url_access_is_used_if_no_directory_is_shared(writer: TableWriter, caplog: pytest.LogCaptureFixture) -> None:
     writer.insert(writer.file(rows_of([1])))
     with (
         mock_server.running(tables={"s.d.t": writer.path}) as server,
@@ -249,7 +249,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, table: ds.SharedTable, error: ds.D
     monkeypatch.setattr(type(table.rest), "credentials", credentials)
 
 
-def test_url_access_is_used_without_credentials(
+def test_url_access_is_used_if_credentials_are_refused(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, table = local
@@ -267,7 +267,7 @@ def test_url_access_is_used_without_credentials(
         table.scan().to_arrow()
 
 
-def test_url_access_is_used_for_unknown_credentials(
+def test_url_access_is_used_for_unknown_kinds_of_credentials(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, table = local
@@ -286,7 +286,7 @@ def test_url_access_is_used_for_unknown_credentials(
 
 
 @pytest.mark.parametrize("mode", list(ds.AccessMode))
-def test_error_names_an_asset_that_is_not_a_table(
+def test_error_says_that_the_asset_is_shared_as_a_volume(
     local: Any, writer: TableWriter, monkeypatch: pytest.MonkeyPatch, mode: ds.AccessMode
 ) -> None:
     _, table = local
@@ -332,7 +332,7 @@ def test_directory_only_table_is_read_without_options(writer: TableWriter, tmp_p
             table.scan(options=by_url).to_arrow()
 
 
-def test_changes_that_were_not_recorded_are_refused(tmp_path: pathlib.Path) -> None:
+def test_changes_of_a_table_without_a_change_feed_are_refused(tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "plain", SCHEMA)
     writer.insert(writer.file(rows_of([1])))
     with (
@@ -343,7 +343,7 @@ def test_changes_that_were_not_recorded_are_refused(tmp_path: pathlib.Path) -> N
         client.table("s.d.t").changes(starting_version=0).to_arrow()
 
 
-def test_directory_changes_have_the_metadata_of_each_version(tmp_path: pathlib.Path) -> None:
+def test_unrecorded_versions_of_a_change_feed_are_refused(tmp_path: pathlib.Path) -> None:
     narrow, wide = pa.schema([("id", pa.int64())]), SCHEMA
     hand_made = HandMadeTable(tmp_path / "altered").create(narrow, properties=FEED)
     hand_made.commit(hand_made.file(pa.table({"id": [1]})))
@@ -370,7 +370,7 @@ def test_directory_changes_have_the_metadata_of_each_version(tmp_path: pathlib.P
 # --- locations ---
 
 
-def test_auxiliary_locations_use_their_own_credentials(writer: TableWriter, tmp_path: pathlib.Path) -> None:
+def test_only_declared_auxiliary_locations_are_read(writer: TableWriter, tmp_path: pathlib.Path) -> None:
     aside, elsewhere = tmp_path / "aside", tmp_path / "elsewhere"
     for folder, number in ((aside, 1), (elsewhere, 2)):
         file = writer.file(rows_of([number]))
@@ -389,7 +389,7 @@ def test_auxiliary_locations_use_their_own_credentials(writer: TableWriter, tmp_
             table.scan().to_arrow()
 
 
-def test_path_outside_the_table_is_refused(local: Any, writer: TableWriter) -> None:
+def test_log_path_outside_the_table_is_refused(local: Any, writer: TableWriter) -> None:
     _, table = local
     file = writer.file(rows_of([1]))
     (writer.path / file.path).rename(writer.path.parent / "out.parquet")
@@ -403,7 +403,7 @@ def test_path_outside_the_table_is_refused(local: Any, writer: TableWriter) -> N
     ("location", "message"),
     [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which is not supported")],
 )
-def test_locations_outside_the_allowed_ones_are_refused(
+def test_local_and_unsupported_locations_are_refused(
     location: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = {"shareCredentialsVersion": 1, "endpoint": "https://example.org/x", "bearerToken": "t"}
@@ -489,7 +489,7 @@ def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
         list(Batches(plan))
 
 
-def test_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
+def test_pickled_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (tmp_path / "plan").write_bytes(pickle.dumps(plan))
@@ -509,7 +509,7 @@ def test_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path: pathlib
     assert run.stdout == "3\n"
 
 
-def test_refusal_of_the_store_names_the_table(in_s3: Any, store: Any) -> None:
+def test_error_for_a_deleted_file_names_the_table(in_s3: Any, store: Any) -> None:
     _, table = in_s3
     bucket, _ = store
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
@@ -557,7 +557,7 @@ def test_directory_history_has_every_version_and_its_operation(tmp_path: pathlib
         assert [one.version for one in orders.history(3, 4)] == [3, 4]
 
 
-def test_history_of_a_log_without_a_feed_has_only_operations(tmp_path: pathlib.Path) -> None:
+def test_history_has_no_counts_where_no_feed_was_recorded(tmp_path: pathlib.Path) -> None:
     log = LogBuilder(tmp_path / "t").start()
     log.commit(1, {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "userName": "me"}})
     log.commit(2, {"commitInfo": {"operation": 5, "operationParameters": ["x"]}}, metadata(configuration=FEED))
@@ -595,7 +595,7 @@ def test_history_starts_at_the_first_commit_in_the_log(tmp_path: pathlib.Path) -
         assert [(one.version, one.operation) for one in client.table("s.d.t").history()] == [(2, "V2"), (3, "V3")]
 
 
-def test_history_of_a_url_table_uses_only_urls(
+def test_history_by_url_requests_no_credentials(
     local: tuple[mock_server.RunningServer, ds.SharedTable],
 ) -> None:
     server, table = local

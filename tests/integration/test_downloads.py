@@ -1,4 +1,4 @@
-"""Downloads of assets: complete or not at all, incremental, and never outside the directory."""
+"""Downloads of assets are complete or leave no file, are incremental, and never write outside the directory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def content(folder: pathlib.Path) -> dict[str, bytes]:
-    """Return the downloaded files, without the state of the download."""
+    """Return the contents of the downloaded files by path, without the saved state of the download."""
     results = [path for path in folder.rglob("*") if not path.is_dir()]
     names = {path: path.relative_to(folder).as_posix() for path in results}
     return {name: path.read_bytes() for path, name in names.items() if not name.startswith(STATE)}
@@ -130,7 +130,7 @@ def test_only_changed_files_are_downloaded_again(
     assert volume.download(here).unchanged == len(FILES)
     assert requests.paths == []
 
-    bucket.put("in/a.txt", b"two")  # of the same length, possibly within the same second
+    bucket.put("in/a.txt", b"two")  # the new content has the same length and may be written within the same second
     bucket.put("in/new", b"new")
     (here / "deep/er/b").write_bytes(b"edited")
     (here / "z/\u00e9 %41").unlink()
@@ -142,7 +142,9 @@ def test_only_changed_files_are_downloaded_again(
     assert sorted({path for path, _ in requests.paths}) == sorted(done.downloaded)
 
 
-def test_content_is_compared_without_saved_state(volume: Any, here: pathlib.Path, requests: Requests) -> None:
+def test_without_saved_state_only_changed_files_are_fetched(
+    volume: Any, here: pathlib.Path, requests: Requests
+) -> None:
     volume.download(here)
     shutil.rmtree(here / STATE)
     (here / "a.txt").write_bytes(b"eno")
@@ -203,7 +205,7 @@ def test_names_that_cannot_be_stored_are_refused(
     assert not here.exists()
 
 
-def test_error_names_the_existing_path(volume: Any, here: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_download_refuses_links_and_files_in_its_way(volume: Any, here: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (here / "deep").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     (here / "deep/er").symlink_to(tmp_path / "outside")
@@ -271,7 +273,7 @@ def test_files_with_a_wrong_declared_size_are_refused(
 # --- interruptions ---
 
 
-def test_interrupted_transfer_resumes(
+def test_download_resumes_a_broken_transfer(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = place.ObjectPlace._chunks
@@ -294,7 +296,7 @@ def test_interrupted_transfer_resumes(
     assert len(resumed) == 5
 
 
-def test_next_download_continues_a_failed_one(
+def test_next_download_continues_a_failed_download(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
@@ -385,7 +387,7 @@ def test_file_deleted_during_the_download_is_named(
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-def test_download_completes_with_fewer_threads(
+def test_download_completes_if_only_one_thread_starts(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
@@ -401,7 +403,7 @@ def test_download_completes_with_fewer_threads(
         thread.start()
 
     monkeypatch.setattr(transfers, "start", start)
-    # The last file waits until another thread was requested.
+    # The last file waits until the download has tried to start another thread.
     requests.before = lambda path, wanted: refused.wait(HANGS) if path == "deep/c" else None
     if allowed:
         volume.download(here)
@@ -415,10 +417,10 @@ def test_download_completes_with_fewer_threads(
 
 
 @pytest.mark.parametrize("used", [1, 3, 4])
-def test_credentials_that_expire_between_files_are_renewed(
+def test_download_renews_credentials_that_expire(
     volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, used: int
 ) -> None:
-    # One after another, so that no other thread uses new credentials.
+    # A single thread downloads, so that no other thread uses the new credentials.
     monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
     monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
     guard, vended = Guard(bucket), []
@@ -454,7 +456,7 @@ def damaged(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
         for chunk in chunks(self, stream):
             if len(flipped) < times and len(chunk):
                 flipped.append(1)
-                # A different bit each time.
+                # The flipped bit differs each time.
                 chunk = memoryview(bytes([chunk[0] ^ (1 << len(flipped) % 8)]) + bytes(chunk[1:]))
             yield chunk
 
@@ -475,7 +477,7 @@ def test_damaged_content_is_downloaded_again(
 
 
 @pytest.mark.parametrize("path", ["deep/er/b", "deep/c"])
-def test_content_that_differs_each_time_is_an_error(
+def test_file_that_differs_on_each_download_is_an_error(
     volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     damaged(monkeypatch, 1000)
@@ -485,7 +487,7 @@ def test_content_that_differs_each_time_is_an_error(
     assert content(here) == {}
 
 
-def test_etags_that_are_not_md5_digests_are_recognized(
+def test_etags_that_are_not_md5_digests_do_not_fail_a_download(
     volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A store that encrypts with customer keys returns such ETags.
@@ -516,7 +518,7 @@ def _other(etag: str) -> str:
 # --- other systems and processes ---
 
 
-def test_names_are_checked_by_the_rules_of_the_disk(
+def test_names_that_the_file_system_cannot_store_are_refused(
     volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: Any
 ) -> None:
     bucket.put("in/A.TXT", b"another")
@@ -531,7 +533,7 @@ def test_names_are_checked_by_the_rules_of_the_disk(
 
 
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
-def test_next_download_completes_a_killed_one(
+def test_next_download_completes_a_killed_download(
     client: ds.SharingClient, bucket: Bucket, here: pathlib.Path, tmp_path: pathlib.Path, signal_name: str
 ) -> None:
     bucket.clear()
@@ -569,7 +571,7 @@ def test_next_download_completes_a_killed_one(
     assert state_of(here) == ["files.jsonl", "lock"]
 
 
-def test_damaged_state_is_ignored(volume: Any, here: pathlib.Path) -> None:
+def test_damaged_download_state_is_ignored(volume: Any, here: pathlib.Path) -> None:
     volume.download(here)
     notes = here / STATE / "files.jsonl"
     lines = notes.read_bytes().splitlines(keepends=True)
@@ -582,7 +584,7 @@ def test_damaged_state_is_ignored(volume: Any, here: pathlib.Path) -> None:
     assert set(result.notes) >= set(FILES)
 
 
-def test_files_have_ordinary_modes(volume: Any, here: pathlib.Path) -> None:
+def test_downloaded_files_have_the_permissions_of_the_umask(volume: Any, here: pathlib.Path) -> None:
     before = os.umask(0o027)
     try:
         volume.download(here)

@@ -1,4 +1,4 @@
-"""A script written for the package ``delta-sharing`` 1.4.2 works after its import is changed."""
+"""Scripts written for the package ``delta-sharing`` 1.4.2 work with only their import changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import delta_sharing_client as delta_sharing
 import mock_server
 from mock_server import demo
 
-# Names, order and defaults from ``inspect.signature`` of the package itself.
+# Names, order and defaults of the parameters, from ``inspect.signature`` in that package.
 SIGNATURES = {
     "get_table_metadata": "url, use_delta_format=True",
     "get_table_protocol": "url, use_delta_format=True",
@@ -36,7 +36,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_parameters_start_with_those_of_delta_sharing(name: str) -> None:
+def test_parameters_begin_with_those_of_delta_sharing(name: str) -> None:
     target: object = delta_sharing
     for part in name.split("."):
         target = getattr(target, part)
@@ -60,7 +60,7 @@ def profile_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield str(server.profile_path)
 
 
-def test_scripts_of_its_readme_and_documentation_run(profile_file: str) -> None:
+def test_scripts_of_the_delta_sharing_documentation_run(profile_file: str) -> None:
     client = delta_sharing.SharingClient(profile_file)
     tables = client.list_all_tables()
     assert delta_sharing.Table(name="orders", share="demo", schema="shop") in [
@@ -81,7 +81,7 @@ def test_scripts_of_its_readme_and_documentation_run(profile_file: str) -> None:
     assert delta_sharing.__version__
 
 
-def test_metadata_and_protocol_have_its_attributes(profile_file: str) -> None:
+def test_metadata_has_the_attributes_of_delta_sharing(profile_file: str) -> None:
     url = profile_file + "#demo.shop.orders"
 
     metadata = delta_sharing.get_table_metadata(url)
@@ -100,7 +100,7 @@ def test_metadata_and_protocol_have_its_attributes(profile_file: str) -> None:
     assert "changeDataFeed" in (protocol.writer_features or ())
 
 
-def test_default_metadata_is_in_parquet_format(profile_file: str) -> None:
+def test_metadata_without_delta_format_is_in_parquet_format(profile_file: str) -> None:
     url = profile_file + "#demo.weather.readings"
     assert delta_sharing.get_table_protocol(url, use_delta_format=False).min_reader_version == 1
     details = delta_sharing.get_table_metadata(url, False)

@@ -1,4 +1,4 @@
-"""Servers that never finish: every wait, response and operation has a limit at every entry point."""
+"""Responses that never end: every wait, response and operation has a limit, at every entry point."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ Script = Callable[[socket.socket], None]
 
 
 class Hostile:
-    """Accepts connections, reads one request from each and has ``scripts`` respond in turn, repeating the last one."""
+    """Reads one request from each connection, and lets the next of ``scripts`` respond to it; the last one is
+    repeated."""
 
     def __init__(self) -> None:
         self.scripts: list[Script] = []
@@ -170,7 +171,7 @@ def slow_error(server: Hostile) -> Script:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("script", [slow_body, slow_chunks, slow_header, endless_headers, endless_continue, slow_error])
-def test_slowly_trickling_response_is_an_error(
+def test_response_that_trickles_slowly_is_an_error(
     hostile: Hostile, door: Door, script: Callable[[Hostile], Script]
 ) -> None:
     hostile.scripts = [script(hostile)]
@@ -185,7 +186,7 @@ def test_slowly_trickling_response_is_an_error(
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("script", [slow_body, slow_header, endless_continue, lambda server: lambda _: server.hold()])
-def test_an_operation_has_a_deadline(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
+def test_total_timeout_ends_any_operation(hostile: Hostile, door: Door, script: Callable[[Hostile], Script]) -> None:
     hostile.scripts = [script(hostile)]
     options = ReadOptions(read_timeout=30, min_bytes_per_second=0, total_timeout=0.25, progress=False)
     clock = Stopwatch()
@@ -196,7 +197,7 @@ def test_an_operation_has_a_deadline(hostile: Hostile, door: Door, script: Calla
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_retry_does_not_wait_beyond_the_deadline(hostile: Hostile, door: Door) -> None:
+def test_retry_does_not_wait_longer_than_total_timeout(hostile: Hostile, door: Door) -> None:
     hostile.scripts = [lambda c: c.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 20\r\n\r\n")]
     clock = Stopwatch()
 
@@ -281,17 +282,17 @@ def read(watch: RequestLimits, clock: Clock, count: int, seconds: float) -> None
     watch.read(Unused(), wait)  # type: ignore[arg-type]
 
 
-def test_only_time_spent_waiting_counts_as_slow(clock: Clock) -> None:
+def test_time_between_reads_does_not_count_as_slow(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(100):
         read(watch, clock, 50, 0.1)
-        clock.now += 600  # the reader is busy elsewhere
+        clock.now += 600  # the caller does something else
 
     read(watch, clock, 0, 100)  # the end of a body has no bytes
 
 
-def test_throughput_is_measured_over_the_whole_window(clock: Clock) -> None:
+def test_throughput_is_measured_over_60_seconds(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60, min_bytes_per_second=100), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(5):
@@ -303,7 +304,7 @@ def test_throughput_is_measured_over_the_whole_window(clock: Clock) -> None:
         read(watch, clock, 1, 1.03)
 
 
-def test_first_byte_may_take_as_long_as_the_timeout(clock: Clock) -> None:
+def test_head_of_a_response_may_take_the_read_timeout(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
     read(watch, clock, 10, 59)
     read(watch, clock, 10, 59)
@@ -311,7 +312,7 @@ def test_first_byte_may_take_as_long_as_the_timeout(clock: Clock) -> None:
         read(watch, clock, 10, 2)
 
 
-def test_zero_and_none_mean_no_limit(clock: Clock) -> None:
+def test_zero_throughput_and_no_timeout_are_no_limits(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(1000):
@@ -361,7 +362,7 @@ def test_invalid_proxy_is_reported_at_once(
     "location", ["http://[::1", "http://h:99999999/", "http://h:x/", "http://\u20ac:1:2/", "http:///x"]
 )
 @pytest.mark.parametrize("door", DOORS)
-def test_redirect_to_an_invalid_address_is_a_client_error(hostile: Hostile, door: Door, location: str) -> None:
+def test_redirect_to_an_invalid_url_raises_our_error(hostile: Hostile, door: Door, location: str) -> None:
     reply = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
     hostile.scripts = [lambda c: c.sendall(reply)]
     clock = Stopwatch()
@@ -401,7 +402,7 @@ class Secure:
             protocol_version = "HTTP/1.1"
 
             def setup(self) -> None:
-                # Not in accept(), where one handshake would block the others.
+                # The handshake is not done in accept(), where it would block other connections.
                 self.request = context.wrap_socket(self.request, server_side=True)
                 outer.handshakes += 1
                 super().setup()
@@ -461,7 +462,7 @@ def make_secure(authority: trustme.CA) -> Iterator[Callable[..., Secure]]:
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_certificates_use_the_bundle_of_options_or_environment(
+def test_ca_bundle_comes_from_options_or_the_environment(
     make_secure: Callable[..., Secure], bundle: str, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_secure()
@@ -545,7 +546,7 @@ def test_client_certificate_is_sent(
 
 @pytest.mark.parametrize("name", ["ca_bundle", "client_certificate"])
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
-def test_missing_or_empty_certificate_file_is_named(
+def test_error_names_the_option_of_a_bad_certificate_file(
     make_secure: Callable[..., Secure], bundle: str, door: Door, name: str, tmp_path: Path
 ) -> None:
     url = make_secure().url

@@ -1,4 +1,5 @@
-"""The recipes for other engines in the docs: partitions have all rows once, and queries fetch only what they need."""
+"""The recipes for other engines in the docs: partitions contain every row once, and queries fetch only what they
+need."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.Scan]:
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ds.SharedTable, Fetched]]:
-    """A table with one file for each of four countries, and a counter of the data bytes that a query fetches."""
+    """A table with one file for each of four countries, and a function that counts the data bytes that a query
+    fetches."""
     root = tmp_path_factory.mktemp("engines") / "orders"
     columns = [("order_id", pa.int64()), ("amount", pa.int64()), ("note", pa.binary()), ("country", pa.string())]
     made = HandMadeTable(root).create(pa.schema(columns), partition_by=["country"])
@@ -91,7 +93,7 @@ def test_multiprocessing_reads_partitions(scan: ds.Scan) -> None:
     assert pa.concat_tables(tables) == scan.to_arrow()
 
 
-def test_docs_contain_the_function_of_this_module(scan: ds.Scan) -> None:
+def test_read_part_of_the_docs_reads_every_row(scan: ds.Scan) -> None:
     [block] = [block for block in re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL) if "def read_p" in block]
     names: dict[str, Any] = {"pa": pa}
     exec(compile(block, PAGE.name, "exec"), names)
@@ -108,7 +110,7 @@ def test_dask_reads_partitions(scan: ds.Scan) -> None:
         assert sorted(frame.compute()["id"]) == list(range(1, 40))
 
 
-def test_dask_reads_only_the_data_it_computes_with(orders: tuple[ds.SharedTable, Fetched]) -> None:
+def test_dask_reads_only_the_data_a_computation_needs(orders: tuple[ds.SharedTable, Fetched]) -> None:
     pytest.importorskip("dask.dataframe", reason="bash scripts/engines runs this with Dask")
     import dask
 
@@ -242,8 +244,8 @@ assert decoded and None not in decoded
 
 
 @pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
-def test_polars_with_one_thread_does_not_deadlock(tmp_path: pathlib.Path) -> None:
-    """Polars queries block threads of its pool while they wait for rows that its Parquet reader decodes on that
+def test_lazy_polars_query_with_one_thread_does_not_deadlock(tmp_path: pathlib.Path) -> None:
+    """A lazy query blocks a thread of Polars' pool while it waits for rows that Polars' Parquet reader decodes in that
     pool."""
     folder = tmp_path / "t"
     rows = pa.table({"n": range(200), "text": [f"text {number}" for number in range(200)]})

@@ -1,4 +1,5 @@
-"""The effect of each fault of ``mock_server`` on a read; the table in ``docs/reliability.md`` is generated from it."""
+"""Read with each fault of ``mock_server``; the table of the results in ``docs/reliability.md`` is generated from
+this."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ds.ReadOptions(
     max_attempts=2, max_retry_seconds=12.0, connect_timeout=5.0, read_timeout=2.5, total_timeout=20.0, progress=False
 )
-# Values for faults whose documented value would take too long or does not exist.
+# Values for faults that have no documented value, or whose documented value would take too long.
 VALUES = {
-    # With a larger value, some bytes arrive before the reset and the read makes progress until it has all rows.
+    # With a larger value, some bytes would arrive before each reset, so the read would progress and finally succeed.
     "cut-connection-after": "0",
     "throttle": "1",
     "page-size": "1",
     "async-pending": "1",
-    # Far beyond read_timeout, as the reader's thread may wait seconds for a core under load.
+    # Much longer than read_timeout, because on a busy machine the reading thread may wait seconds for a core.
     "slow": "9",
     "429-retry-after": "0",
     "error-body": "1000000",
@@ -38,15 +39,16 @@ UNNOTICED = {
     "corrupt-body": "not detected if the byte is part of a value; over HTTPS, it is an error",
     "lose-lines": "not detected unless the server states the number of files; over HTTPS, a cut connection is an error",
 }
-# Endless responses keep a core busy until the time limit; the table has the full limit, and the test a fraction.
+# Endless responses keep a core busy until the time limit, so the test uses a fraction of the limit that the table
+# shows.
 ENDLESS = {"endless-pages", "endless-continue"}
 COUNT = 40
-# The durations are from the run that generated the table.
+# The durations in the table are from the run that generated it, and are not compared.
 SECONDS = r", \d+\.\d s"
 
 
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_fault_matrix_matches_actual_outcomes(tmp_path: Path) -> None:
+def test_faults_have_the_results_in_the_documentation(tmp_path: Path) -> None:
     table = TableWriter(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.insert(rows_of(range(COUNT // 2)), rows_of(range(COUNT // 2, COUNT)))
     cases = [

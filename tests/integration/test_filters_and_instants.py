@@ -1,4 +1,4 @@
-"""Filters on floats and timestamps finer than commits, from the client to the server and back."""
+"""Filters on floats, timestamps between the milliseconds of commits, and filters with mistakes, sent to a server."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ WIDENED = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
 
 
 def _write_floats(root: pathlib.Path) -> None:
-    """One file for each value, with statistics in the shortest decimal form of each 32-bit float, as Spark writes
-    them."""
+    """Write one file for each value, with statistics in the shortest decimal form of each 32-bit float, like Spark."""
     (root / "_delta_log").mkdir(parents=True)
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": metadata}
@@ -62,7 +61,7 @@ def floats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTable]:
 
 @pytest.mark.parametrize("value", FLOATS)
 @pytest.mark.parametrize("column", ["f", "g", "p"])
-def test_float_is_found_by_its_value(floats: SharedTable, column: str, value: float) -> None:
+def test_filters_find_each_float_by_its_value(floats: SharedTable, column: str, value: float) -> None:
     stored = float(np.float32(value))
     returned = floats.scan(filter=col(column) == stored).to_arrow()
     assert returned[column].to_pylist() == [stored]
@@ -74,7 +73,7 @@ def test_float_is_found_by_its_value(floats: SharedTable, column: str, value: fl
             assert rows[column].to_pylist() == expected
 
 
-def test_start_between_milliseconds_excludes_the_earlier_commit(tmp_path: pathlib.Path) -> None:
+def test_version_after_a_time_between_two_milliseconds(tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "timed", pa.schema([("id", pa.int64())]), timestamp_ms=1_700_000_000_000)
     writer.commit(timestamp_ms=1_700_000_001_000)
     with mock_server.running(tables={"s.t.timed": tmp_path / "timed"}) as server:
@@ -85,7 +84,7 @@ def test_start_between_milliseconds_excludes_the_earlier_commit(tmp_path: pathli
         assert table.scan(timestamp="2023-11-14T22:13:20,0005 GMT").to_arrow().num_rows == 0
 
 
-def test_mistyped_column_gives_the_same_error_everywhere(floats: SharedTable) -> None:
+def test_misspelled_column_gives_the_same_error_everywhere(floats: SharedTable) -> None:
     for scan in (
         floats.scan(columns=["ff"]),
         floats.scan(filter="ff > 1"),

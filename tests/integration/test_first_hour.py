@@ -64,7 +64,7 @@ def test_table_reads_with_the_options_of_its_client(serve_demo: Any) -> None:
     assert max(batch.num_rows for batch in reader) == 7
 
 
-def test_table_object_of_delta_sharing_is_accepted(serve_demo: Any) -> None:
+def test_table_object_of_compat_reads_like_its_snapshot(serve_demo: Any) -> None:
     table = compat.SharingClient(serve_demo.profile_path).table(NAME)
     assert table.to_pandas().equals(table.snapshot().to_pandas())
     assert table.count() == ROWS
@@ -115,7 +115,7 @@ def test_listed_table_is_read_by_its_own_client(serve_demo: Any, serve: Any) -> 
     assert serve_demo.stats()["requests"] == {}
 
 
-def test_listed_table_shows_and_pickles_no_client(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_listed_table_does_not_show_or_pickle_its_client(client: ds.SharingClient, serve_demo: Any) -> None:
     table = client.list_tables("demo.shop")[0]
     made = ds.Table(**dataclasses.asdict(table))
     assert table == made
@@ -143,7 +143,7 @@ def test_table_without_a_client_needs_a_profile(
 # --- SQL ---
 
 
-def test_sql_returns_a_lazy_relation(serve_demo: Any) -> None:
+def test_sql_reads_nothing_until_its_result_is_fetched(serve_demo: Any) -> None:
     serve_demo.reset_stats()
     query = f"SELECT country, count(*) AS n FROM {NAME} WHERE amount > 100 GROUP BY country"
     relation = ds.sql(query, serve_demo.profile)
@@ -161,7 +161,7 @@ def test_sql_joins_tables_in_utc(serve_demo: Any) -> None:
     assert ds.sql("SELECT current_setting('TimeZone')", serve_demo.profile).fetchall() == [("UTC",)]
 
 
-def test_sql_has_its_own_connection(serve_demo: Any) -> None:
+def test_sql_does_not_use_the_default_duckdb_connection(serve_demo: Any) -> None:
     first = ds.sql(f"SELECT count(*) FROM {NAME}", serve_demo.profile)
     ds.sql("SELECT 1", serve_demo.profile)
     assert duckdb.sql("SELECT count(*) FROM duckdb_databases() WHERE database_name = 'demo'").fetchall() == [(0,)]
@@ -309,15 +309,15 @@ def test_missing_profile_directory_gives_an_empty_list(
     assert "There are no profiles in" in capsys.readouterr().err
 
 
-def test_package_runs_as_the_command(serve_demo: Any) -> None:
+def test_python_dash_m_runs_the_command(serve_demo: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "count", NAME]
     assert subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout == f"{ROWS}\n"
 
 
-# --- a table whose read fails ---
+# --- a read that fails ---
 
 
-def test_errors_of_a_table_equal_those_of_its_scan(lake: Lake) -> None:
+def test_error_of_a_damaged_file_names_the_table(lake: Lake) -> None:
     table = HandMadeTable(lake.root / "t").create(pa.schema([("id", pa.int64())]))
     table.commit(table.file(pa.table({"id": [1]})))
     shared = ds.SharingClient(lake.server.profile_path).table("share.schema.t")

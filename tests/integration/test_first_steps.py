@@ -42,7 +42,7 @@ def test_partial_name_error_suggests_full_names(profile: str, part: str, load: C
 
 
 @pytest.mark.parametrize("part", ["orders", "shop.orders"])
-def test_client_error_for_a_partial_name_suggests_full_names(client: ds.SharingClient, part: str) -> None:
+def test_client_table_suggests_full_names_for_a_partial_name(client: ds.SharingClient, part: str) -> None:
     with pytest.raises(ds.UsageError) as caught:
         client.table(part)
     assert NEAR.replace("{part}", part) in str(caught.value)
@@ -58,7 +58,7 @@ def test_spark_error_for_a_partial_name_suggests_full_names(profile: str) -> Non
         assert NEAR.replace("{part}", "orders") in str(caught.value)
 
 
-def test_suggestion_of_names_does_not_wait_for_a_server(profile: str, serve: Any, serve_demo: Any) -> None:
+def test_name_error_does_not_wait_for_a_failing_server(profile: str, serve: Any, serve_demo: Any) -> None:
     nobody = {**serve_demo.profile, "endpoint": "http://127.0.0.1:9/delta-sharing"}
     with pytest.raises(ds.UsageError, match=r"found 'orders'\.$"):
         ds.SharingClient(nobody).table("orders")
@@ -79,13 +79,13 @@ def test_suggestion_of_names_does_not_wait_for_a_server(profile: str, serve: Any
         (lambda client: pathlib.Path("demo.share#a.b.c"), "PosixPath"),
     ],
 )
-def test_loader_refuses_other_objects(client: ds.SharingClient, give: Any, expected: str) -> None:
+def test_loader_refuses_objects_that_are_not_tables(client: ds.SharingClient, give: Any, expected: str) -> None:
     with pytest.raises(ds.UsageError, match=rf"or a table of a client, found {expected}; write client\.table\(name\)"):
         ds.load_as_pandas(give(client))
 
 
 @pytest.mark.parametrize("name", [None, ("demo", "shop", "orders"), ds.Share("demo")], ids=repr)
-def test_client_table_refuses_other_names(client: ds.SharingClient, name: Any) -> None:
+def test_client_table_refuses_names_that_are_not_strings(client: ds.SharingClient, name: Any) -> None:
     with pytest.raises(ds.UsageError, match=r"Expected a table as share\.schema\.table, found"):
         client.table(name)
 
@@ -112,7 +112,7 @@ def test_attach_without_a_connection_is_an_error(profile: str, call: Callable[[A
         call(profile)
 
 
-def test_attach_refuses_other_types(orders: ds.SharedTable, profile: str) -> None:
+def test_duckdb_functions_refuse_a_profile_as_connection(orders: ds.SharedTable, profile: str) -> None:
     with pytest.raises(ds.UsageError, match=r"Expected a DuckDB connection, found str; duckdb\.connect\(\)"):
         orders.scan().to_duckdb(profile)  # type: ignore[arg-type]
     with pytest.raises(ds.UsageError, match="Expected a DuckDB connection, found str"):
@@ -120,7 +120,7 @@ def test_attach_refuses_other_types(orders: ds.SharedTable, profile: str) -> Non
 
 
 @pytest.mark.spark
-def test_spark_functions_refuse_other_sessions(orders: ds.SharedTable) -> None:
+def test_to_spark_refuses_a_string_as_session(orders: ds.SharedTable) -> None:
     with pytest.raises(ds.UsageError, match="Expected a Spark session, found str; leave it out"):
         orders.scan().to_spark("local")  # type: ignore[arg-type]
 
@@ -167,7 +167,7 @@ def test_column_whose_name_looks_like_an_expression_is_read(lake: Lake) -> None:
         ("is_between", ".between(low, high)"),
     ],
 )
-def test_methods_of_other_libraries_are_explained(name: str, advice: str) -> None:
+def test_error_for_a_method_of_other_libraries_names_ours(name: str, advice: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(ds.col("a"), name)
     assert f"col('a') has no '{name}'; write {advice}" in str(caught.value)
@@ -176,7 +176,7 @@ def test_methods_of_other_libraries_are_explained(name: str, advice: str) -> Non
         ds.col("a").anything  # noqa: B018
 
 
-def test_comparisons_need_parentheses_next_to_and_and_or() -> None:
+def test_error_asks_for_parentheses_next_to_and_and_or() -> None:
     mistakes: list[Callable[[], object]] = [
         lambda: ds.col("a") > 3 & ds.col("b"),
         lambda: ds.col("a") > 3 | ds.col("b"),
@@ -203,7 +203,9 @@ ENDPOINT = "There is no list of shares at the endpoint '{endpoint}'"
         lambda client: client.table("demo.shop.orders").scan().to_arrow(),
     ],
 )
-def test_endpoint_without_its_path_is_reported(serve_demo: Any, use: Callable[[ds.SharingClient], object]) -> None:
+def test_error_says_that_the_endpoint_has_a_wrong_path(
+    serve_demo: Any, use: Callable[[ds.SharingClient], object]
+) -> None:
     origin = serve_demo.endpoint.partition("/delta-sharing")[0]
     for path, hint in [("", "which has no path, as most endpoints do"), ("/delta-sharin", ": compare it with that of")]:
         with pytest.raises(ds.NotFoundError) as caught:
@@ -212,7 +214,7 @@ def test_endpoint_without_its_path_is_reported(serve_demo: Any, use: Callable[[d
         assert hint in caught.value.message
 
 
-def test_column_missing_in_old_files_is_reported_with_the_others(lake: Lake) -> None:
+def test_error_for_a_missing_column_suggests_the_other_columns(lake: Lake) -> None:
     fields = [pa.field("id", pa.int64()), pa.field("note", pa.string()), pa.field("added", pa.int64(), False)]
     table = HandMadeTable(lake.root / "t").create(pa.schema([*fields, ("p", pa.string())]), partition_by=["p"])
     table.commit(table.file(pa.table({"id": [1], "note": ["x"]}), {"p": "a"}))

@@ -1,4 +1,4 @@
-"""Reads over TLS need one handshake for each concurrent request, not one for each file."""
+"""Reads over TLS need one connection for each concurrent request, not one for each file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES = 60
 MOST = 6
 
 
-def test_connections_match_requests_in_flight_and_are_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_open_no_more_connections_than_parallel_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "ROOT", tmp_path)
     with running(data.wide_table("t", files=FILES, rows=10), tls=True) as server:
         options = ds.ReadOptions(ca_bundle=str(server.ca_path), max_concurrent_requests=MOST)
@@ -22,7 +22,8 @@ def test_connections_match_requests_in_flight_and_are_reused(tmp_path: Path, mon
             table = client.table("bench.default.t")
             first = table.scan().to_arrow()
             stats = server.stats()
-            # One more for the server's requests to its own address, and one for this request.
+            # Two more connections are allowed: for the server's requests to its own address, and for the request of
+            # these counts.
             assert stats["requests"]["data"] == FILES
             assert stats["connections"] <= MOST + 2
             server.reset_stats()

@@ -150,7 +150,7 @@ def test_server_writes_its_profile_to_the_home_directory(home: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [None, 5, b"a.csv", ["a.csv"]], ids=repr)
-def test_values_that_are_not_paths_are_refused(home: Path, path: Any) -> None:
+def test_values_of_the_wrong_type_are_refused_as_paths(home: Path, path: Any) -> None:
     message = f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}."
     calls: list[Callable[[], object]] = [
         lambda: scan().to_csv(path),
@@ -182,7 +182,7 @@ def test_every_path_of_the_public_api_is_tested_here() -> None:
     assert with_paths == tried | {"write_spark_jar", "add_spark_jar"}
 
 
-def test_only_one_module_expands_paths() -> None:
+def test_only_local_paths_expands_the_home_directory() -> None:
     sources = [path for folder in ("delta_sharing_client", "mock_server") for path in (ROOT / folder).rglob("*.py")]
 
     assert [path for path in sources if "expanduser" in path.read_text()] == [Path(local_paths.__file__)]

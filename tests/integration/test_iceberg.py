@@ -148,7 +148,7 @@ SPECS = {
     "days": [("at_day", 8, DayTransform()), ("id_bucket", 1, BucketTransform(3))],
     "times": [("day_month", 7, MonthTransform()), ("point_hour", 9, HourTransform()), ("at_year", 8, YearTransform())],
     "truncated": [("name_start", 10, TruncateTransform(3)), ("price_start", 6, TruncateTransform(200_000_000))],
-    # pyiceberg supports partitions neither by UUIDs nor by times.
+    # pyiceberg supports no identity partitions by UUIDs or times.
     "keys": [("key_bucket", 22, BucketTransform(4))],
     "named": [("name", 10, IdentityTransform()), ("d_void", 5, VoidTransform())],
 }
@@ -190,7 +190,7 @@ def test_rows_of_every_type_equal_those_of_pyiceberg(typed: Warehouse, name: str
 
 
 def _with_texts(value: Any) -> Any:
-    """Return a row of pyiceberg with UUIDs as text."""
+    """Return a row of pyiceberg with UUIDs as strings."""
     if isinstance(value, dict):
         return {name: _with_texts(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -199,13 +199,13 @@ def _with_texts(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_filters_skip_no_row(typed: Warehouse, name: str) -> None:
+def test_filters_skip_files_and_return_every_matching_row(typed: Warehouse, name: str) -> None:
     table = typed.server.table(name)
     whole = table.scan().to_arrow()
     rows = list(map(repr, whole.to_pylist()))
     skipped = 0
 
-    # The table with hours has one file per row.
+    # The table ``times`` has one file per row, so only some filters are read from it.
     for text in sample(FILTERS, 12 if name == "times" else 3, list(SPECS).index(name) % 3):
         scan = table.scan(filter=text)
         expected = [row for row, kept in zip(rows, _mask(whole, text), strict=True) if kept]
@@ -216,7 +216,7 @@ def test_filters_skip_no_row(typed: Warehouse, name: str) -> None:
 
 
 def _mask(table: pa.Table, text: str) -> list[bool]:
-    """Evaluate a filter on rows without files."""
+    """Evaluate a filter on rows in memory."""
     from delta_sharing_client.predicates.arrow import mask
     from delta_sharing_client.predicates.binding import bind
     from delta_sharing_client.predicates.parse import parse_filter
@@ -227,7 +227,7 @@ def _mask(table: pa.Table, text: str) -> list[bool]:
     return [value is True for batch in table.to_batches() for value in mask(bound, batch).to_pylist()]
 
 
-def test_partition_columns_need_no_data_file(typed: Warehouse) -> None:
+def test_partition_columns_are_read_without_a_data_file(typed: Warehouse) -> None:
     scan = typed.server.table("identity").scan(columns=["day", "flag"])
 
     rows = scan.to_arrow()
@@ -237,12 +237,12 @@ def test_partition_columns_need_no_data_file(typed: Warehouse) -> None:
     assert rows_of(rows) == rows_of(typed.catalog.load_table("n.identity").scan().to_arrow().select(["day", "flag"]))
 
 
-def test_counts_come_from_manifests(typed: Warehouse) -> None:
+def test_count_of_an_iceberg_table_with_and_without_a_filter(typed: Warehouse) -> None:
     assert typed.server.table("days").scan().count() == 3 * ROWS_OF_A_COMMIT
     assert typed.server.table("days").scan(filter="id = 3").count() == 3
 
 
-def test_limit_ends_the_listing(typed: Warehouse) -> None:
+def test_limit_returns_as_many_rows(typed: Warehouse) -> None:
     assert typed.server.table("days").scan(limit=5).to_arrow().num_rows == 5
 
 
@@ -330,7 +330,7 @@ def test_partition_evolution_reads_every_file(warehouse: Warehouse) -> None:
     assert shared_table.scan(filter="a = 4").plan().skipped.by_partition == 3
 
 
-def test_time_travel_by_id_tag_branch_and_time(warehouse: Warehouse) -> None:
+def test_time_travel_by_snapshot_id_tag_branch_and_time(warehouse: Warehouse) -> None:
     schema = Schema(theirs.NestedField(1, "a", theirs.LongType()))
     table = warehouse.create("traveled", schema)
     table.append(pa.table({"a": pa.array([1], pa.int64())}))
@@ -367,7 +367,7 @@ def test_rows_deleted_by_pyiceberg_are_not_returned(warehouse: Warehouse) -> Non
     ]
 
 
-def test_empty_table_has_its_schema(warehouse: Warehouse) -> None:
+def test_table_without_a_snapshot_has_its_schema_and_no_rows(warehouse: Warehouse) -> None:
     warehouse.create("nothing", Schema(theirs.NestedField(1, "a", theirs.LongType())))
     warehouse.share("nothing")
     shared_table = warehouse.server.table("nothing")
@@ -379,7 +379,7 @@ def test_empty_table_has_its_schema(warehouse: Warehouse) -> None:
     assert shared_table.metadata(version=-1).version == -1
     warehouse.catalog.load_table("n.nothing").append(pa.table({"a": pa.array([1], pa.int64())}))
     warehouse.share("nothing")
-    # The state before the first commit.
+    # Version -1 is the table before its first commit.
     assert (shared_table.scan(version=-1).count(), shared_table.scan().count()) == (0, 1)
 
 
@@ -401,7 +401,7 @@ def test_table_metadata_describes_an_iceberg_table(typed: Warehouse) -> None:
 # --- deletes ---
 
 
-def test_position_deletes_and_vectors_remove_rows(made: HandMade, server: IcebergServer) -> None:
+def test_position_deletes_and_deletion_vectors_remove_rows(made: HandMade, server: IcebergServer) -> None:
     one, two = made.data_file(ROWS), made.data_file(ROWS)
     data = made.manifest([one, two])
     made.commit([data])
@@ -418,14 +418,14 @@ def test_position_deletes_and_vectors_remove_rows(made: HandMade, server: Iceber
     assert table.scan(version=1001).count() == 8
 
 
-def test_vectors_in_one_puffin_file_are_one_request(made: HandMade, server: IcebergServer) -> None:
+def test_vectors_of_one_puffin_file_are_fetched_together(made: HandMade, server: IcebergServer) -> None:
     files = [made.data_file(ROWS) for _ in range(5)]
     vectors = made.puffin({file["file_path"]: [at % 4] for at, file in enumerate(files)})
     made.commit([made.manifest(files), made.manifest(vectors, content=1)])
     server.share("t", made.metadata)
     scan = server.table().scan()
 
-    # A frame is planned completely before its files are read.
+    # ``to_pandas()`` plans all files before it reads one.
     assert scan.to_pandas()["a"].tolist() == [2, 3, 4, 1, 3, 4, 1, 2, 4, 1, 2, 3, 2, 3, 4]
     assert scan.report is not None
     assert scan.report.requests == 6
@@ -451,7 +451,7 @@ def test_contradictory_deletion_vectors_are_refused(
         server.table().scan().to_arrow()
 
 
-def test_deletion_vector_of_another_file_is_refused(made: HandMade, server: IcebergServer) -> None:
+def test_deletion_vector_beyond_the_rows_is_refused(made: HandMade, server: IcebergServer) -> None:
     file = made.data_file(ROWS)
     (vector,) = made.puffin({file["file_path"]: [17]})
     made.commit([made.manifest([file]), made.manifest([vector], content=1)])
@@ -465,7 +465,7 @@ def test_deletion_vector_of_another_file_is_refused(made: HandMade, server: Iceb
 
 
 @pytest.mark.parametrize(("formats", "status"), [("iceberg", 500), (None, 501), (None, 404), ("ICEBERG", 404)])
-def test_table_format_is_detected(made: HandMade, server: IcebergServer, formats: str | None, status: int) -> None:
+def test_iceberg_format_is_detected(made: HandMade, server: IcebergServer, formats: str | None, status: int) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     server.formats, server.delta_status = formats, status
@@ -502,7 +502,7 @@ def test_table_in_both_formats_is_read_as_delta(made: HandMade, server: IcebergS
     assert of_branch.plan().output_schema == of_branch.schema
 
 
-def test_delta_table_is_read_as_delta(made: HandMade, server: IcebergServer) -> None:
+def test_iceberg_table_cannot_be_read_as_delta(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     client = ds.SharingClient(server.profile)
@@ -530,7 +530,7 @@ def test_missing_iceberg_endpoint_is_reported(server: IcebergServer) -> None:
         ds.SharingClient(profile).table("ice.n.t", format="iceberg").scan().to_arrow()
 
 
-def test_options_of_a_read_keep_the_table_format(made: HandMade, server: IcebergServer) -> None:
+def test_options_of_a_scan_keep_the_format_of_its_table(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
 
@@ -598,7 +598,7 @@ def test_catalog_requests_are_retried_and_errors_reported(made: HandMade, server
             server.table().scan().count()
 
 
-def test_catalog_prefix_is_requested_once(made: HandMade, server: IcebergServer) -> None:
+def test_catalog_configuration_is_requested_once(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata)
     table = server.table()
@@ -697,7 +697,7 @@ def test_old_snapshots_without_a_manifest_list_are_refused(made: HandMade, serve
         server.table().scan().to_arrow()
 
 
-def test_server_side_scan_planning_is_refused(made: HandMade, server: IcebergServer) -> None:
+def test_table_that_only_its_server_can_plan_is_refused(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata, config={"scan-planning-mode": "server"})
 

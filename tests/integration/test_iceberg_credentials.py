@@ -1,4 +1,4 @@
-"""Credentials from a catalog for an Iceberg table: their choice and renewal, and that they are not shown."""
+"""Credentials from a catalog for an Iceberg table: how they are chosen and renewed, and that they are never shown."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def _rows(table: ds.SharedTable) -> list[str]:
 
 
 def _used(guard: Guard) -> dict[str, set[str]]:
-    """Return the directories of the table that each key read."""
+    """Return the directories of the table that were read with each key."""
     results: dict[str, set[str]] = {}
     for key, path in guard.requests:
         results.setdefault(key, set()).add(path.split("/")[2])
     return results
 
 
-def test_credentials_of_the_table_are_used(guard: Guard, server: IcebergServer) -> None:
+def test_credentials_in_the_table_configuration_are_used(guard: Guard, server: IcebergServer) -> None:
     guard.keys = {"table": ["lake/lineage/"]}
     server.share("t", METADATA, config=_keys(guard, "table"))
 
@@ -97,7 +97,7 @@ def test_credentials_with_the_longest_prefix_are_used(guard: Guard, server: Iceb
     assert _used(guard) == {"data": {"data"}, "table": {"metadata"}}
 
 
-def test_store_settings_may_come_without_credentials(guard: Guard, server: IcebergServer) -> None:
+def test_store_settings_and_credentials_may_come_separately(guard: Guard, server: IcebergServer) -> None:
     guard.keys = {"table": ["lake/lineage/"]}
     config = _keys(guard, "config")
     own = {name: value for name, value in _keys(guard, "table").items() if "key" in name or "token" in name}
@@ -106,7 +106,7 @@ def test_store_settings_may_come_without_credentials(guard: Guard, server: Icebe
     assert _rows(server.table()) == ROWS
 
 
-def test_session_token_of_other_keys_is_not_sent(guard: Guard, server: IcebergServer) -> None:
+def test_session_token_is_not_combined_with_other_keys(guard: Guard, server: IcebergServer) -> None:
     own = {"s3.access-key-id": "table", "s3.secret-access-key": "planted-secret"}
     credentials = [{"prefix": TABLE.location, "config": own}]
     server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=credentials)
@@ -152,7 +152,7 @@ def test_credentials_are_renewed_before_they_expire(guard: Guard, server: Iceber
     place, _ = files._find(f"{TABLE.location}/data/x")
     renewal = place.renewal
     assert renewal.current().reveal("access_key_id") == "first"
-    # Simulates that an hour has passed.
+    # Let the credentials look as if an hour had passed.
     renewal._since_ms -= 3_500_000
     renewal._given = pickle.loads(pickle.dumps(renewal._given))
     object.__setattr__(renewal._given, "expires_ms", int(time.time() * 1000) + 60_000)
@@ -184,7 +184,7 @@ def test_partition_in_another_process_gets_new_credentials(guard: Guard, server:
         ({}, [{"prefix": "s3://lake/lineage"}], ProtocolError, "is not the JSON of an Iceberg REST catalog"),
     ],
 )
-def test_missing_credentials_are_named(
+def test_error_names_the_missing_credentials(
     server: IcebergServer, config: dict[str, str], credentials: list[Any], error: type[Exception], reason: str
 ) -> None:
     server.share("t", METADATA, config=config, storage_credentials=credentials)
@@ -194,7 +194,7 @@ def test_missing_credentials_are_named(
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
-def test_keys_without_read_permission_are_an_error(guard: Guard, server: IcebergServer) -> None:
+def test_keys_that_may_not_read_are_an_error(guard: Guard, server: IcebergServer) -> None:
     server.share("t", METADATA, config=_keys(guard, "stranger"))
 
     with pytest.raises(DeltaSharingError, match=r"ask the provider whether the credentials may read") as caught:
@@ -202,7 +202,7 @@ def test_keys_without_read_permission_are_an_error(guard: Guard, server: Iceberg
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
 
-def test_credentials_are_not_shown(
+def test_catalog_credentials_appear_in_no_text(
     guard: Guard, server: IcebergServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     guard.keys = {"data": ["lake/lineage/data/"], "table": ["lake/lineage/metadata/"]}

@@ -1,4 +1,4 @@
-"""Equality deletes, initial defaults and refusals of Iceberg tables.
+"""Equality deletes and initial defaults of Iceberg tables, and tables that are refused because of them.
 
 Expected rows are computed row by row in Python from the text of the specification.
 """
@@ -63,7 +63,7 @@ def _some(chance: random.Random, count: int) -> pa.Table:
 
 
 def _key(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
-    """Return a key by which rows are equal: null equals null, NaN equals NaN, and 0.0 differs from -0.0."""
+    """Return the values that equality deletes compare: null equals null, NaN equals NaN, and 0.0 differs from -0.0."""
     results: list[Any] = []
     for name in names:
         value: Any = row
@@ -108,7 +108,7 @@ def test_equality_deletes_remove_rows_with_equal_values(
 
 
 def _statistics(rows: pa.Table, ids: dict[str, int]) -> dict[str, Any]:
-    """Return a writer's statistics of the columns ``k`` and ``t``."""
+    """Return the statistics that a writer stores for the columns ``k`` and ``t``."""
     results: dict[str, Any] = {"lower_bounds": {}, "upper_bounds": {}, "null_value_counts": {}}
     for name, kind in (("k", theirs.LongType()), ("t", theirs.StringType())):
         results["null_value_counts"][ids[name]] = rows[name].null_count
@@ -120,12 +120,14 @@ def _statistics(rows: pa.Table, ids: dict[str, int]) -> dict[str, Any]:
 
 
 def _equality_of_each_file(table: ds.SharedTable) -> list[int]:
-    """Return the numbers of equality delete files that apply to each data file, in order."""
+    """Return how many equality delete files apply to each data file, in the order of the data files."""
     return [len(task.equality) for task in table.scan().plan().tasks]
 
 
 @pytest.mark.parametrize("names", [("k",), ("t",), ("t", "k"), ("k", "d")])
-def test_deletes_skipped_by_bounds_delete_no_row(made: HandMade, server: IcebergServer, names: tuple[str, ...]) -> None:
+def test_skipping_equality_deletes_by_bounds_keeps_no_row(
+    made: HandMade, server: IcebergServer, names: tuple[str, ...]
+) -> None:
     chance = random.Random(3)
     data, deletes = [_some(chance, 2) for _ in range(40)], [_some(chance, 1) for _ in range(2 * len(names))]
     files = made.manifest([made.data_file(one, **_statistics(one, made.ids)) for one in data])
@@ -153,7 +155,7 @@ OTHER: dict[str, Any] = {"lower_bounds": {1: 7}, "upper_bounds": {1: 9}, "null_v
         (OTHER, SURE, 0),
         (SURE, SURE, 1),
         (SURE, OTHER | {"lower_bounds": {1: 6}}, 1),
-        # One of both has no nulls.
+        # Nulls match only if both the data file and the deletes have some.
         (SURE | {"null_value_counts": {1: 1}}, OTHER, 0),
         (SURE, OTHER | {"null_value_counts": {}}, 0),
         (SURE | {"null_value_counts": {}}, OTHER | {"null_value_counts": {1: 1}}, 1),
@@ -164,7 +166,7 @@ OTHER: dict[str, Any] = {"lower_bounds": {1: 7}, "upper_bounds": {1: 9}, "null_v
         ({}, {}, 1),
     ],
 )
-def test_deletes_apply_unless_bounds_exclude_them(
+def test_equality_deletes_apply_unless_bounds_exclude_them(
     made: HandMade, server: IcebergServer, deletes: dict[str, Any], data: dict[str, Any], applies: int
 ) -> None:
     def as_written(statistics: dict[str, Any]) -> dict[str, Any]:
@@ -188,12 +190,12 @@ def test_deletes_apply_unless_bounds_exclude_them(
         assert _equality_of_each_file(server.table()) == [1]
 
 
-def test_bounds_of_replaced_columns_exclude_nothing(made: HandMade, server: IcebergServer) -> None:
+def test_bounds_of_a_partition_column_exclude_no_delete(made: HandMade, server: IcebergServer) -> None:
     made.metadata["partition-specs"].append(
         {"spec-id": 1, "fields": [{"name": "k", "transform": "identity", "source-id": 1, "field-id": 1000}]}
     )
     rows = pa.Table.from_pylist([{"k": 100, "t": "a"}], schema=ARROW)
-    # The rows have the value of the partition, which contradicts the file.
+    # The rows get the value of the partition, 7, although the file and its statistics have 100.
     file = made.data_file(rows, partition={"k": 7}, **_statistics(rows, made.ids))
     place: dict[str, Any] = {"spec_id": 1, "partition": [("k", 1000, "long")]}
     files = made.manifest([file], **place)
@@ -243,7 +245,7 @@ def test_equality_deletes_apply_to_older_files_only(made: HandMade, server: Iceb
     assert server.table().scan().to_arrow()["k"].to_pylist() == [2, 1, 2]
 
 
-def test_deletes_of_several_kinds_are_combined(made: HandMade, server: IcebergServer) -> None:
+def test_equality_deletes_and_deletion_vectors_are_combined(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": at, "t": "ab"[at % 2]} for at in range(8)], schema=ARROW)
     file = made.data_file(rows)
     data = made.manifest([file])
@@ -298,7 +300,7 @@ def test_equality_deletes_apply_to_their_partition_or_all(tmp_path: Path, server
     ]
 
 
-def test_file_without_the_column_has_the_partition_value(tmp_path: Path, server: IcebergServer) -> None:
+def test_deletes_match_the_partition_value_of_missing_columns(tmp_path: Path, server: IcebergServer) -> None:
     made = _partitioned(tmp_path / "t")
     rows = pa.table({"k": pa.array([1, 2], pa.int64())})
     data = _in(made, [made.data_file(rows, partition={"t": text}) for text in ("a", "b", None)])
@@ -323,7 +325,7 @@ def test_equality_delete_by_a_dropped_column_applies(made: HandMade, server: Ice
     assert server.table().scan().to_arrow().to_pylist() == [{"k": 0, "d": None}, {"k": 2, "d": None}]
 
 
-def test_deletes_are_the_same_for_any_batch_size(made: HandMade, server: IcebergServer) -> None:
+def test_equality_deletes_apply_in_small_batches(made: HandMade, server: IcebergServer) -> None:
     rows = pa.Table.from_pylist([{"k": at, "t": str(at % 10)} for at in range(5000)], schema=ARROW)
     file = made.data_file(rows)
     path = file["file_path"].removeprefix("file://")
@@ -366,7 +368,7 @@ def test_invalid_delete_files_are_refused(
         server.table().scan().to_arrow()
 
 
-def test_damaged_delete_file_is_named(made: HandMade, server: IcebergServer) -> None:
+def test_error_names_the_damaged_delete_file(made: HandMade, server: IcebergServer) -> None:
     data = made.manifest([made.data_file(pa.Table.from_pylist([{"k": 1}], schema=ARROW))])
     made.commit([data])
     deletes = made.equality_deletes(pa.table({"k": pa.array([1], pa.int64())}), ["k"])
@@ -403,7 +405,7 @@ DEFAULTS: list[tuple[str, Any, Any]] = [
 
 
 def _with_default(root: Path, kind: Any, default: object, **more: Any) -> HandMade:
-    """Return a table with a file that is older than its second column, and a file that has nulls in that column."""
+    """Return a table with two files: one is older than the second column, and one has nulls in that column."""
     columns = [
         COLUMNS[0],
         {"id": 9, "name": "new", "required": False, "type": kind, "initial-default": default, **more},
@@ -428,7 +430,7 @@ def test_file_without_a_column_has_its_initial_default(
     assert table.scan(filter="new IS NULL").count() == 0
 
 
-def test_initial_default_satisfies_not_null_and_deletes(tmp_path: Path, server: IcebergServer) -> None:
+def test_initial_default_of_a_not_null_column_can_be_deleted(tmp_path: Path, server: IcebergServer) -> None:
     made = _with_default(tmp_path / "t", "string", "x", required=True)
     server.share("t", made.metadata)
     assert server.table().scan(filter="new = 'x'").to_arrow()["new"].to_pylist() == ["x", "x"]
@@ -479,7 +481,7 @@ def _manifests(made: HandMade) -> list[dict[str, Any]]:
         ("timestamp", 5),
     ],
 )
-def test_defaults_of_another_type_are_refused(
+def test_initial_defaults_of_the_wrong_type_are_refused(
     tmp_path: Path, server: IcebergServer, kind: str, default: object
 ) -> None:
     made = _with_default(tmp_path / "t", kind, default)

@@ -1,4 +1,4 @@
-"""Row lineage of Iceberg tables: the values of Spark's metadata columns, and those that the specification assigns."""
+"""Row lineage of Iceberg tables has the values that Spark reads, and the values that the specification assigns."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_lineage_filters_select_the_rows_that_spark_reads(name: str, number: int
 
 
 @pytest.mark.parametrize(("name", "number"), OLDER)
-def test_rows_before_an_upgrade_to_version_3_have_nulls(name: str, number: int) -> None:
+def test_snapshots_before_version_3_have_null_lineage(name: str, number: int) -> None:
     snapshot = lake.expected(name)["snapshots"][number]["id"]
     rows = lake.read(name, ScanRequest(version=snapshot, row_lineage=True))
 
@@ -98,7 +98,7 @@ def test_tables_without_row_lineage_are_refused_by_name(name: str) -> None:
 
 
 class Writer:
-    """Commits random changes to a table and tracks the lineage of each row as a writer assigns it."""
+    """Commits random changes to a table and keeps the expected lineage of each row."""
 
     def __init__(self, made: HandMade, chance: random.Random) -> None:
         self.made, self.chance = made, chance
@@ -119,10 +119,12 @@ class Writer:
         return [row for file in self.files for row in file["rows"] if row is not None]
 
     def commit(self) -> None:
-        """Commit a manifest with the files that have no manifest; files without a first row id get one in version 3."""
+        """Commit a manifest of the files that are in no manifest yet; in format version 3, files without a first row id
+        get one."""
         new = [file for file in self.files if file["manifest"] is None]
         if new:
-            # Files of another manifest have the status EXISTING, and know their first row id unless they are too old.
+            # Files from other manifests have the status EXISTING, and a first row id unless they are older than version
+            # 3.
             manifest = self.made.manifest([self._entry(file) for file in new])
             self.manifests.append(manifest)
             for file in new:
@@ -157,7 +159,7 @@ class Writer:
                 row[UPDATED] = file["sequence_number"]
 
     def add(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
-        """Write a data file with these columns of ``rows``."""
+        """Write a data file with the given columns of ``rows``."""
         schema = pa.schema([(name, pa.string() if name == "b" else pa.int64()) for name in columns])
         size = self.chance.choice([2, 3, 100])
         struct = self.made.data_file(pa.Table.from_pylist(rows, schema), ids=IDS, row_group_size=size)
@@ -185,7 +187,7 @@ class Writer:
             if self.chance.random() < 0.3:
                 row.update({"b": "updated", UPDATED: None})
                 self.met["updated"] += 1
-        # A new row among the copied ones.
+        # A new row among the copied rows.
         rows.insert(self.chance.randint(0, len(rows)), self._new("new"))
         self.chance.shuffle(rows)
         self.met["rewritten"] += len(rows)
@@ -193,7 +195,7 @@ class Writer:
         self.add(rows, ["a", "b", *LINEAGE])
 
     def _drop(self, old: list[dict[str, Any]]) -> None:
-        """Drop files; the remaining files of their manifests get a new manifest."""
+        """Remove files from the table; the other files of their manifests are written to a new manifest."""
         gone = [file["manifest"] for file in old]
         self.files = [file for file in self.files if not any(file is one for one in old)]
         self.manifests = [one for one in self.manifests if not any(one is manifest for manifest in gone)]
@@ -203,7 +205,7 @@ class Writer:
                 self.met["existing"] += 1
 
     def delete_positions(self) -> None:
-        """Delete rows of one file, with a deletion vector in version 3."""
+        """Delete rows of one file: by a deletion vector in format version 3, otherwise by a position delete file."""
         files = [file for file in self.files if any(file["rows"]) and not file.get("has_deletes")]
         if not files:
             return
@@ -223,7 +225,7 @@ class Writer:
         self.met["deleted by position"] += len(gone)
 
     def delete_values(self) -> None:
-        """Delete rows of all files so far by their values."""
+        """Delete rows of all existing files by equality deletes."""
         values = {row["a"] for row in self.rows if self.chance.random() < 0.2}
         if not values:
             return
@@ -255,7 +257,7 @@ def _some_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[str
     return chance.choice(results)
 
 
-def test_random_commits_have_the_lineage_of_their_writer(server: IcebergServer, tmp_path: Path) -> None:
+def test_random_commits_have_the_expected_lineage(server: IcebergServer, tmp_path: Path) -> None:
     met: Counter[str] = Counter()
     for seed in range(25):
         chance = random.Random(seed)
@@ -312,8 +314,8 @@ def test_stored_row_ids_are_ignored_without_a_first_row_id(made: HandMade, serve
     ]
 
 
-def test_columns_with_other_ids_are_not_lineage(made: HandMade, server: IcebergServer) -> None:
-    # The draft of the specification used ids that change logs use today.
+def test_columns_with_the_ids_of_a_draft_are_not_lineage(made: HandMade, server: IcebergServer) -> None:
+    # A draft of the specification used field ids that now belong to the columns of change logs.
     rows = pa.table({"a": pa.array([1, 2], pa.int64()), ROW_ID: [7, 8], UPDATED: [9, 9]})
     draft = {"a": 1, ROW_ID: 2147483543, UPDATED: 2147483542}
     made.commit([made.manifest([made.data_file(rows, ids=draft)], first_row_id=100)])

@@ -85,14 +85,14 @@ LACKING = pa.table(
         ("clock", 86_400_000_000, "clock"),
     ],
 )
-def test_unusable_value_of_a_missing_column_is_refused(
+def test_unusable_partition_value_for_a_column_is_refused(
     server: IcebergServer, tmp_path: Path, name: str, value: Any, column: str
 ) -> None:
     made = _made(tmp_path)
     made.commit([_in_partition(made, name, value, LACKING)])
     table = _table(server, made)
 
-    # The other columns are read; the error for this one names the file.
+    # The other columns can be read; reading this column is an error that names the file.
     assert table.scan(columns=["a"]).to_arrow()["a"].to_pylist() == [1, 2]
     for read in (table.scan(), table.scan(columns=[column]), table.scan(columns=["a"], filter=f"{column} IS NOT NULL")):
         with pytest.raises(DataError, match=f"The file must have the partition column '{column}', but does not") as e:
@@ -134,7 +134,7 @@ def test_missing_column_has_the_partition_value(
         assert table.scan(filter=f"{column} > '{shown}'").plan().skipped.by_partition == 1
 
 
-def test_null_partition_value_is_not_an_initial_default(server: IcebergServer, tmp_path: Path) -> None:
+def test_null_partition_value_with_a_default_is_refused(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
     made.metadata["format-version"] = 3
     made.metadata["schemas"][0]["fields"][2]["type"]["fields"][0] = {**FIELDS[0], "initial-default": 9}
@@ -144,7 +144,7 @@ def test_null_partition_value_is_not_an_initial_default(server: IcebergServer, t
         _table(server, made).scan().to_arrow()
 
 
-def test_values_without_identity_partition_come_from_files(server: IcebergServer, tmp_path: Path) -> None:
+def test_partition_values_do_not_replace_values_in_the_file(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
     rows = pa.table({"a": [1], "b": [""], "s": [{"x": 5, "y": ""}], "at": pa.array([BEYOND], pa.timestamp("us"))})
     of_another_spec = made.manifest([made.data_file(LACKING)])
@@ -171,7 +171,7 @@ MAPPING = _mapping((1, ["a", "A.a"], ()), (2, ["b"], ()), (3, ["s", "t"], ((4, [
 NAMES = "schema.name-mapping.default"
 
 
-def test_every_name_of_a_column_gives_its_id(server: IcebergServer, tmp_path: Path) -> None:
+def test_name_mapping_finds_columns_by_each_of_their_names(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path, **{NAMES: MAPPING})
     files = [
         made.data_file(pa.table({"t": [{"y": "p", "X": 1}], "A.a": [10]}), ids={}),
@@ -185,7 +185,7 @@ def test_every_name_of_a_column_gives_its_id(server: IcebergServer, tmp_path: Pa
     assert table.scan(columns=["s"], filter="s.x = 2").to_arrow().num_rows == 1
 
 
-def test_name_mapping_covers_lists_and_maps(server: IcebergServer, tmp_path: Path) -> None:
+def test_name_mapping_applies_to_lists_and_maps(server: IcebergServer, tmp_path: Path) -> None:
     inner = {"type": "struct", "fields": [{"id": 20, "name": "now", "required": False, "type": "int"}]}
     columns: list[dict[str, Any]] = [
         {"id": 1, "name": "l", "required": False, "type": {
@@ -237,7 +237,7 @@ def test_file_without_ids_needs_a_name_mapping(
         _table(server, made).scan().to_arrow()
 
 
-def test_two_columns_for_one_id_are_refused(server: IcebergServer, tmp_path: Path) -> None:
+def test_two_columns_of_a_file_with_one_id_are_refused(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path, **{NAMES: MAPPING})
     made.commit([made.manifest([made.data_file(pa.table({"s": [{"x": 1}], "t": [{"x": 2}]}), ids={})])])
 
@@ -259,7 +259,7 @@ def test_equality_delete_columns_are_found_by_name(server: IcebergServer, tmp_pa
 
 
 def _with_deletes(made: HandMade, rows: pa.Table, deletes: pa.Table, name: str, ids: dict[str, int]) -> None:
-    """Commit a file in the partition ``b = 'p'`` with equality deletes."""
+    """Commit a data file in the partition ``b = 'p'``, and equality deletes for it."""
     partition = [("b", 1001, "string")]
     data = made.manifest([made.data_file(rows, partition={"b": "p"})], spec_id=1, partition=partition)
     made.commit([data])
@@ -279,9 +279,9 @@ def test_equality_deletes_compare_the_partition_value(
     assert returned.to_pylist() == [{"a": number, "b": "p"} for number in left]
 
 
-def test_dropped_column_is_not_a_new_one_of_the_same_name(server: IcebergServer, tmp_path: Path) -> None:
+def test_deletes_by_a_dropped_column_ignore_its_namesake(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
-    # Column 9 was dropped and had the name of the partition column.
+    # The dropped column 9 had the same name as the partition column.
     former = {"id": 9, "name": "b", "required": False, "type": "string"}
     made.metadata["schemas"].insert(0, {"type": "struct", "schema-id": 7, "fields": [former]})
     _with_deletes(made, pa.table({"a": [1, 2]}), pa.table({"b": ["p"]}), "b", {"b": 9})

@@ -1,4 +1,4 @@
-"""Iceberg and Delta tables in one share: command line, listings, DuckDB, Polars, coroutines and partitions.
+"""Iceberg and Delta tables in one share are read by the command line, listings, DuckDB, Polars and coroutines.
 
 Iceberg's Spark runtime wrote the tables and the expected rows; a local S3 server stores them.
 """
@@ -124,7 +124,7 @@ def test_commands_accept_branches_and_tags(run: Callable[..., str], version: str
     assert json.loads(run("count", "demo.lake.branches", "--version", str(snapshot), "--json"))["rows"] == len(expected)
 
 
-def test_commands_refuse_missing_assets(fails: Callable[..., str], tmp_path: Path) -> None:
+def test_commands_refuse_what_iceberg_tables_do_not_support(fails: Callable[..., str], tmp_path: Path) -> None:
     for arguments in (
         ("changes", "demo.lake.plain", "--starting-version", "0"),
         ("follow", "demo.lake.plain", "--cursor", str(tmp_path / "cursor"), "--available-now"),
@@ -141,7 +141,7 @@ def test_commands_refuse_missing_assets(fails: Callable[..., str], tmp_path: Pat
     assert "Expected a number" in fails(ExitCode.USAGE, "describe", "demo.shop.m", "--kind", "model", "--version", "x")
 
 
-def test_listings_have_each_table_once(run: Callable[..., str], client: ds.SharingClient) -> None:
+def test_listings_have_every_table_of_both_formats_once(run: Callable[..., str], client: ds.SharingClient) -> None:
     names = [f"demo.lake.{name}" for name in NAMES]
 
     assert sorted(one["table"] for one in json.loads(run("tables", "--json"))) == sorted([*names, "demo.shop.orders"])
@@ -176,7 +176,7 @@ def test_tables_of_the_catalog_are_listed(capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_output_has_the_rows_of_the_runtime(client: ds.SharingClient, name: str) -> None:
+def test_every_output_has_the_rows_that_spark_reads(client: ds.SharingClient, name: str) -> None:
     scan, expected = client.table(f"demo.lake.{name}").scan(), rows_of(_expected(name))
 
     assert rows_of(scan.to_arrow()) == expected

@@ -1,4 +1,5 @@
-"""Every Iceberg type in every output, from the table in ``docs/types.md``: values, filters and statistics."""
+"""Values, filters and statistics of every Iceberg type, in every output, as the table in ``docs/types.md``
+describes."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ VARIANT = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value",
 
 
 class Kind(NamedTuple):
-    """A type: its row in the table, its form in files, two values, and the first value as an SQL literal."""
+    """A type: its row in the table of the docs, its type in files, two values, and the first value as an SQL
+    literal."""
 
     name: str
     row: str
@@ -99,7 +101,7 @@ NAMES = {f"c{number}": kind for number, kind in enumerate(KINDS, 2)}
 
 @functools.cache
 def rows() -> dict[str, str]:
-    """Return the line in the table of ``docs/types.md`` for each Iceberg type."""
+    """Return the row in the table of ``docs/types.md`` for each Iceberg type."""
     lines = {name: line["Iceberg"] for name, line in documented().items() if line["Iceberg"] != "none"}
     return {name: row for row, names in lines.items() for name in names.split("`, `")}
 
@@ -132,12 +134,12 @@ def _cells(name: str) -> dict[str, str]:
     return documented()[rows()[NAMES[name].row]]
 
 
-def test_every_documented_type_is_tested() -> None:
+def test_every_documented_iceberg_type_is_tested() -> None:
     assert set(rows()) == {kind.row for kind in KINDS} | {"struct", "list", "map", "unknown"}
 
 
 def _arrow(name: str) -> list[Any]:
-    """Return the values of the four rows in Arrow."""
+    """Return the values of the four rows as an Arrow array."""
     kind = NAMES[name]
     if kind.name == "variant":
         return ["7", None, "8", None]
@@ -173,12 +175,12 @@ def test_values_and_types_match_the_documentation(table: ds.SharedTable, name: s
 
 
 def _is_shown(name: str) -> bool:
-    """Whether Polars supports the type of the column, ignoring the metadata of a coordinate system."""
+    """Whether Polars supports the column's type, apart from the metadata of a coordinate system."""
     return not NAMES[name].name.startswith("geo")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if _is_shown(name)])
-def test_duckdb_has_the_documented_type(table: ds.SharedTable, name: str) -> None:
+def test_duckdb_returns_the_documented_type(table: ds.SharedTable, name: str) -> None:
     kind, scan = NAMES[name], table.scan(columns=[name])
     if kind.name == "timestamptz_ns" and duckdb.__version__.startswith("1."):
         with pytest.raises(UnsupportedFeatureError, match="Update DuckDB"):
@@ -218,7 +220,7 @@ def test_geoarrow_metadata_has_the_coordinate_system(table: ds.SharedTable, name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_written_files_have_every_value(table: ds.SharedTable, name: str, tmp_path: Path) -> None:
+def test_every_file_format_keeps_every_value(table: ds.SharedTable, name: str, tmp_path: Path) -> None:
     scan = table.scan(columns=["id", name])
     scan.to_csv(tmp_path / "t.csv")
     scan.to_jsonl(tmp_path / "t.jsonl")
@@ -246,7 +248,7 @@ def test_filters_select_rows_and_skip_files(table: ds.SharedTable, name: str) ->
         scan = table.scan(columns=["id"], filter=condition)
 
         assert scan.to_arrow()["id"].to_pylist() == ids, condition
-        # NaN is greater than every number, and bounds do not show whether a file has one.
+        # NaN is greater than every number, and bounds do not show whether a file has NaN, so no file is skipped.
         skips = 0 if ">" in condition and NAMES[name].name in ("float", "double") else 1
         assert scan.plan().skipped.by_statistics == skips, condition
     assert table.scan(columns=["id"], filter=f"{name} IS NULL").to_arrow()["id"].to_pylist() == [10, 11]

@@ -1,4 +1,4 @@
-"""The modules that a process imports at start and during a read: slow imports happen only when needed."""
+"""Processes import slow modules only when they need them, at start and during a read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_package_imports_no_third_party_modules() -> None:
     assert result & set(f"{NEVER} {OF_REST} {OF_DATA} pandas pyarrow numpy msgspec yarl".split()) == set()
 
 
-def test_loaders_import_no_network_library() -> None:
+def test_importing_the_client_imports_no_network_library() -> None:
     result = imported("from delta_sharing_client import SharingClient, load_as_pandas")
 
     assert result & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()

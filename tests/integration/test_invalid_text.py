@@ -1,4 +1,4 @@
-"""One value that is not valid UTF-8, in every output: an error that names it, or U+FFFD in its place."""
+"""A string that is not valid UTF-8 is an error that names it, or becomes U+FFFD, in every output."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_output_names_or_replaces_the_value(table: ds.SharedTable, output:
 
 
 @pytest.mark.parametrize("value", [*TEXTS, "Stra", "x"])
-def test_engines_filter_by_the_replaced_text(table: ds.SharedTable, value: str | None) -> None:
+def test_engines_filter_by_the_replaced_strings(table: ds.SharedTable, value: str | None) -> None:
     scan = table.scan(options=ds.ReadOptions(invalid_text=ds.InvalidText.REPLACE))
     expected = [number for number, text in enumerate(TEXTS) if text == value and value is not None]
     assert scan.where(ds.col("t") == value).to_arrow()["id"].to_pylist() == expected
@@ -86,7 +86,7 @@ def test_engines_filter_by_the_replaced_text(table: ds.SharedTable, value: str |
     assert [row[0] for row in relation.filter(condition).fetchall()] == expected
 
 
-def test_changes_have_the_replaced_text(table: ds.SharedTable) -> None:
+def test_changes_have_the_replaced_strings(table: ds.SharedTable) -> None:
     changes = table.changes(starting_version=0, options=ds.ReadOptions(invalid_text=ds.InvalidText.REPLACE))
     assert changes.to_arrow()["t"].to_pylist() == TEXTS
     with pytest.raises(ds.DataError, match="row 1 of the file"):

@@ -1,4 +1,4 @@
-"""Malformed responses end in one of our errors, which names the fault; no rows are returned."""
+"""Malformed responses raise one of our errors, which names the mistake; no rows are returned."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ STATISTICS = ["", "{", "[]", "5", deep("[", "]"), deep('{"a":', "}"), '{"numReco
 
 
 @pytest.mark.parametrize("stats", [*STATISTICS, '{"minValues": {"a": "x"}}'], ids=lambda text: text[:20])
-def test_malformed_statistics_skip_nothing(stats: str) -> None:
+def test_malformed_statistics_skip_no_file(stats: str) -> None:
     plan = table_for(with_file(stats=stats)).scan(filter="a > 1000").plan()
     assert len(plan.tasks) == 1
 
@@ -125,6 +125,6 @@ def test_malformed_version_headers_are_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("delay", ["\u00b2", "9" * 400, "Mon, 01 Jan 0001 00:00:00 GMT", "x", ""])
-def test_malformed_retry_headers_do_not_hide_the_failure(delay: str) -> None:
+def test_malformed_retry_after_does_not_hide_the_http_status(delay: str) -> None:
     with pytest.raises(ds.DeltaSharingError, match="503"):
         table_for(b"busy", status=503, headers={"Retry-After": delay}).version()

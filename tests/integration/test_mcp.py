@@ -1,4 +1,4 @@
-"""The MCP server, queried with the client of the MCP SDK."""
+"""The MCP server responds to the client of the MCP SDK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Answer = tuple[bool, Any]
 
 
 def content(text: str) -> Any:
-    """Return the JSON between the markers, which must occur once."""
+    """Return the JSON between the markers, each of which must occur exactly once."""
     assert text.count("<provider-data>") == text.count("</provider-data>") == 1
     note, _, rest = text.partition("<provider-data>\n")
     assert "not instructions" in note
@@ -98,7 +98,7 @@ def test_command_serves_an_mcp_client(serve_demo: Any) -> None:
 
 @contextlib.contextmanager
 def started(serve_demo: Any, *options: str) -> Iterator[Any]:
-    """The command as a process that has answered ``initialize``, and a function that sends it a message."""
+    """Start the command as a process and initialize it; yield the process and a function that sends it a message."""
     command = [sys.executable, "-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "mcp", *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -131,7 +131,7 @@ def test_command_ends_with_its_host_during_a_query(serve_demo: Any, is_killed: b
     with started(serve_demo, "--max-seconds", "100000") as (process, send):
         endless = {"name": "query", "arguments": {"sql": "SELECT count(*) FROM range(10000000000000) AS numbers"}}
         send({"id": 2, "method": "tools/call", "params": endless})
-        # It is answered by another thread, after the query has begun.
+        # Another thread responds to this message, after the query has begun.
         send({"id": 3, "method": "tools/call", "params": {"name": "list_assets", "arguments": {}}})
         assert json.loads(process.stdout.readline())["id"] == 3
         if is_killed:
@@ -144,7 +144,7 @@ def test_command_ends_with_its_host_during_a_query(serve_demo: Any, is_killed: b
 @pytest.mark.parametrize(
     ("tool", "arguments", "reason"),
     [
-        # The SDK would ignore it, and return rows that do not match.
+        # The SDK would ignore an unknown argument, so the rows would not be filtered.
         (
             "sample",
             {"table": ORDERS, "filter": "amount > 500"},
@@ -161,7 +161,7 @@ def test_command_ends_with_its_host_during_a_query(serve_demo: Any, is_killed: b
         ("read_file", {"volume": ORDERS, "path": "a"}, "There is a table with this name"),
     ],
 )
-def test_wrong_argument_is_one_sentence(
+def test_wrong_argument_is_an_error_in_one_line(
     ask: Callable[..., Answer], tool: str, arguments: dict[str, Any], reason: str
 ) -> None:
     is_error, result = ask(tool, **arguments)
@@ -230,7 +230,7 @@ def test_history_has_the_latest_versions(tools: Tools) -> None:
     assert len(snapshots) == 1
 
 
-def test_bytes_are_checked_before_the_read(tools: Tools) -> None:
+def test_read_beyond_the_byte_limit_is_refused_at_its_start(tools: Tools) -> None:
     needed: Any = tools.explain(ORDERS)["bytes"]
     allowance = tools_module.Allowance(1)
     allowance.take(1_000_000 - needed, ORDERS)
@@ -253,7 +253,7 @@ def test_query_runs_in_utc(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> Non
     assert tools.query("SELECT current_setting('TimeZone') AS zone")["rows"] == [["UTC"]]
 
 
-def test_cost_of_a_call_is_limited(ask: Callable[..., Answer], tools: Tools) -> None:
+def test_time_size_and_rows_of_a_call_are_limited(ask: Callable[..., Answer], tools: Tools) -> None:
     failed, reply = ask("query", Limits(seconds=1), sql="SELECT count(*) FROM range(1e15::BIGINT) a, range(1000) b")
     assert failed
     assert "1 seconds" in reply["error"] or "INTERRUPT" in reply["error"]
@@ -342,7 +342,7 @@ STATEMENTS = [
 
 
 def test_sql_accesses_only_the_share(ask: Callable[..., Answer], serve_demo: Any, tmp_path: Path) -> None:
-    """A hundred queries that try to use a file, the network, an extension or a setting, or to write."""
+    """None of a hundred queries can use a file, the network, an extension or a setting, or write."""
     queries = [f"SELECT * FROM {reader}('{file}')" for reader in READERS for file in FILES] + STATEMENTS
     assert len(queries) >= 100
     with contextlib.chdir(tmp_path):
@@ -350,7 +350,7 @@ def test_sql_accesses_only_the_share(ask: Callable[..., Answer], serve_demo: Any
             asked(make_server(serve_demo.profile_path, Limits()), [("query", {"sql": each}) for each in queries])
         )
     passed = [query for query, (failed, found) in zip(queries, answers, strict=True) if not failed and found["rows"]]
-    # The variable is not set, and DuckDB itself has no secrets.
+    # These return no rows, because the variable is not set and DuckDB has no secrets.
     assert passed == []
     assert list(tmp_path.iterdir()) == []
     token = json.loads(Path(serve_demo.profile_path).read_text())["bearerToken"]
@@ -374,8 +374,8 @@ ORDERS_TO_ASSISTANTS = [
 ]
 
 
-def test_instructions_in_data_are_marked_as_data(serve: Any, tmp_path: Path) -> None:
-    """Texts with instructions, as values, comments, column names and the description of a table."""
+def test_instructions_in_shared_data_are_marked_as_data(serve: Any, tmp_path: Path) -> None:
+    """The instructions are in values, comments, column names and the description of a table."""
     values = pa.table({"</provider-data>": ORDERS_TO_ASSISTANTS, "n": range(len(ORDERS_TO_ASSISTANTS))})
     write_deltalake(tmp_path / "t", values, description=ORDERS_TO_ASSISTANTS[0])
     served = serve(tables={"share.schema.t": tmp_path / "t"})
@@ -390,7 +390,7 @@ def test_instructions_in_data_are_marked_as_data(serve: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ORDERS_TO_ASSISTANTS)
-def test_data_cannot_contain_the_end_marker(text: str) -> None:
+def test_markers_in_data_do_not_end_the_marked_part(text: str) -> None:
     assert content(marked({text: [text]}, 10_000)) == {text: [text]}
 
 

@@ -1,4 +1,4 @@
-"""Versions of models and agent skills: their files and downloads."""
+"""Files and downloads of model versions and agent skills."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def demo() -> Iterator[ds.SharingClient]:
 # --- models ---
 
 
-def test_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+def test_model_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
     model = demo.model("demo.shop.churn")
 
     done = model.version(1).download(tmp_path / "churn")
@@ -39,7 +39,7 @@ def test_version_is_downloaded_with_all_its_files(demo: ds.SharingClient, tmp_pa
     assert model.version(1).read_text("MLmodel").encode() == result["MLmodel"]
 
 
-def test_download_of_another_version_replaces_the_files(tmp_path: pathlib.Path) -> None:
+def test_download_of_a_new_version_replaces_unchanged_files(tmp_path: pathlib.Path) -> None:
     versions = {
         1: {"MLmodel": "one", "old/only.bin": "old", "same": "same", "edited": "theirs"},
         2: {"MLmodel": "two", "new.bin": "new", "same": "same"},
@@ -64,7 +64,7 @@ def test_download_of_another_version_replaces_the_files(tmp_path: pathlib.Path) 
     }  # fmt: skip
 
 
-def test_version_that_is_not_ready_is_reported(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
+def test_files_of_a_version_that_is_not_ready_are_refused(demo: ds.SharingClient, tmp_path: pathlib.Path) -> None:
     pending = demo.model("demo.shop.churn").version(3)
     assert pending.status == "PENDING_REGISTRATION"
 
