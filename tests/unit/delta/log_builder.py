@@ -1,4 +1,4 @@
-"""Log directories written line by line, so that a test can change one thing."""
+"""Log directories written line by line, so that a test can change a single detail."""
 
 from __future__ import annotations
 

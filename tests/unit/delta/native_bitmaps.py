@@ -1,4 +1,4 @@
-"""The native form of bitmaps, which only old Delta writers wrote."""
+"""The native serialization of bitmaps, which only old Delta writers used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delta_sharing_client.delta.deletion_vectors import NATIVE_MAGIC, DeletionVe
 
 
 def native_inline(vector: DeletionVector) -> DeletionVectorDescriptor:
-    """Return an inline descriptor that carries ``vector`` in the native form, little-endian."""
+    """Return an inline descriptor that holds ``vector`` in the native serialization, little-endian."""
     buckets: dict[int, list[int]] = {}
     for position in vector.positions().tolist():
         buckets.setdefault(position >> 32, []).append(position & 0xFFFFFFFF)

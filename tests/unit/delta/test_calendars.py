@@ -17,7 +17,7 @@ DATES, INT96, ZONE = b"org.apache.spark.legacyDateTime", b"org.apache.spark.lega
 
 
 def julian_day(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a Julian date (the formula of the Astronomical Almanac's supplement)."""
+    """Return a Julian date as days since 1970 (formula of the Explanatory Supplement to the Astronomical Almanac)."""
     a = (14 - month) // 12
     y, m = year + 4800 - a, month + 12 * a - 3
     return day + (153 * m + 2) // 5 + 365 * y + y // 4 - 32_083 - 2_440_588
@@ -40,7 +40,7 @@ def test_a_date_keeps_its_year_month_and_day(date: tuple[int, int, int]) -> None
     assert converted.cast(pa.int32()).to_pylist() == [None, expected, 0]
 
 
-def test_leap_day_of_one_calendar_becomes_the_first_of_march() -> None:
+def test_leap_day_only_in_the_julian_calendar_becomes_1_march() -> None:
     assert gregorian_dates(dates(julian_day(1500, 2, 29))).to_pylist() == [datetime.date(1500, 3, 1)]
 
 
@@ -106,7 +106,7 @@ def test_footer_metadata_determines_the_calendar(keys: dict[bytes, bytes] | None
         assert hybrid_calendar({**(keys or {}), ZONE: b"UTC"}) == HybridCalendar(numbers, int96, "UTC")
 
 
-def test_zone_of_invalid_utf8_is_refused() -> None:
+def test_time_zone_that_is_not_utf_8_is_refused() -> None:
     calendar = hybrid_calendar({VERSION: b"2.4.8", ZONE: b"Europe/\xff"})
     assert calendar is not None
     with pytest.raises(DataError, match="Europe/\ufffd"):

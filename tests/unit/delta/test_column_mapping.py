@@ -42,7 +42,7 @@ def test_mapping_mode_is_a_table_property() -> None:
         mode({"delta.columnMapping.mode": "sideways"})
 
 
-def test_only_the_mapping_is_removed_at_every_level() -> None:
+def test_only_mapping_metadata_is_removed_at_every_level() -> None:
     plain = without_mapping(SCHEMA)
     assert [item.physical_name for item in plain] == plain.names
     for nested in (plain.fields[1].type.element, plain.fields[2].type.value, plain.fields[3].type):

@@ -62,7 +62,7 @@ def test_vector_may_be_empty() -> None:
     ],
 )
 @pytest.mark.parametrize("storage", ["i", "u"])
-def test_numbers_out_of_range_are_refused_first(
+def test_descriptor_numbers_out_of_range_are_refused(
     storage: str, size: int, offset: int | None, cardinality: int, reason: str
 ) -> None:
     text = z85_encode(EMPTY) if storage == "i" else EXAMPLE_FILE
@@ -190,7 +190,7 @@ def position_sets(draw) -> set[int]:
 
 
 def bitmap_of(*containers: tuple[int, int, bytes], keys_first: bytes | None = None) -> bytes:
-    """Return a portable vector with one bucket of containers without runs (key, count, body)."""
+    """Return a portable vector with one bucket. Its containers are given as (key, count, body) and have no runs."""
     header = struct.pack("<II", 12346, len(containers))
     header += b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     at = len(header) + 4 * len(containers)
@@ -323,7 +323,7 @@ def test_version_byte_0_is_allowed_after_a_complete_vector(gap, readable):
         decode_file(gap + blob, descriptor)
 
 
-def test_later_version_of_the_file_is_refused_for_every_vector():
+def test_unknown_file_version_is_refused_for_later_vectors():
     first, _ = record([1, 3])
     second, size = record([2])
     descriptor = DeletionVectorDescriptor("p", "https://host/dv.bin", size, 1, 1 + len(first))
@@ -345,7 +345,7 @@ def test_bitmaps_of_pyroaring_decode(values, with_runs):
 
 
 @pytest.mark.parametrize("rows", [4095, 4096, 4097, 4098, 65536])
-def test_containers_around_the_limit_of_arrays_decode(rows):
+def test_containers_around_the_array_size_limit_decode(rows):
     # Two containers: the second begins at the end of the first.
     values = [*range(0, rows * 2, 2), 200_000, 200_002] if rows < 65536 else [*range(65536), 200_000]
     bitmap = pyroaring.BitMap64(values)
@@ -406,7 +406,7 @@ def test_keep_mask_of_a_million_rows_is_exact():
 @meets(common=5, left=6)
 @given(position_sets(), position_sets())
 @settings(deadline=None, max_examples=40)
-def test_difference_and_equality_are_those_of_sets(left, right):
+def test_difference_and_equality_agree_with_python_sets(left, right):
     met("common", left & right)
     met("left", left - right)
     first, second = DeletionVector.from_positions(left), DeletionVector.from_positions(right)
@@ -501,19 +501,19 @@ def test_descriptor_that_does_not_fit_the_file_is_refused(fields, reason):
 
 
 @pytest.mark.parametrize("size", [40, 48])
-def test_inline_vector_of_another_size_is_refused(size):
+def test_inline_vector_of_the_wrong_size_is_refused(size):
     descriptor = encode_inline(DeletionVector.from_positions(EXAMPLE))
     with pytest.raises(DataError, match=f"must decode to {size} bytes"):
         decode_inline(changed(descriptor, size_in_bytes=size))
 
 
-# delta-kernel-rs writes the third for 26 bytes. The low bits of the last group would be the row 28168.
+# The third is the text that delta-kernel-rs writes for 26 bytes. Its last group's low bits would give row 28168.
 @pytest.mark.parametrize(
     ("data", "rows"),
     [(run_bitmap(4, (3, 3)), [3, 4, 5, 6]), (run_bitmap(1, (9, 0)), [9]), (bitmap_of((0, 1, array(3))), [3])],
     ids=["27 bytes", "27 bytes, one row", "26 bytes"],
 )
-def test_padded_last_group_is_read_as_written(data, rows):
+def test_padded_last_group_decodes_only_with_its_exact_size(data, rows):
     text = in_padded_text(data)
     assert text[-5] == "#"
     assert decode_inline(DeletionVectorDescriptor("i", text, len(data), len(rows))).positions().tolist() == rows
@@ -522,14 +522,14 @@ def test_padded_last_group_is_read_as_written(data, rows):
             decode_inline(DeletionVectorDescriptor("i", text, size, len(rows)))
 
 
-def test_row_3_of_delta_kernel_rs_is_row_3():
+def test_padded_text_of_delta_kernel_rs_decodes_to_row_3():
     data = bitmap_of((0, 1, array(3)))
     assert in_padded_text(data).endswith("##093")
     assert decode_inline(inline(data, 1)).positions().tolist() == [3]
 
 
 @pytest.mark.parametrize("last", ["%nSc1", "$0000", "####0", "#####", "###31", "##~00"])
-def test_other_padding_of_the_last_group_is_refused(last):
+def test_invalid_padding_of_the_last_group_is_refused(last):
     text = encode_inline(DeletionVector.from_positions([2, 5, 7, 9])).path_or_inline_dv
     for size in range(len(text) // 5 * 4 - 4, len(text) // 5 * 4 + 1):
         with pytest.raises(DataError):
@@ -594,9 +594,9 @@ def test_container_offsets_are_not_used():
         struct.pack("<II", NATIVE_MAGIC, 1) + struct.pack("<I", 0xFFFFFFF0) + bytes(64),
     ],
 )
-def test_huge_counts_are_refused_without_memory(data):
+def test_huge_counts_are_refused_without_allocating_memory(data):
     peaks = []
-    # The trace includes threads of other tests.
+    # The trace includes threads of other tests, so the lowest of several peaks is checked.
     for _ in range(5):
         tracemalloc.start()
         try:
@@ -624,7 +624,7 @@ def test_billions_of_deleted_rows_need_little_memory():
 
 
 @pytest.mark.parametrize("prefix", ["../", "..", ".", "a/b", "a\\b", "/"])
-def test_prefix_that_leaves_the_table_is_refused(prefix):
+def test_prefix_that_is_not_one_directory_name_is_refused(prefix):
     with pytest.raises(DataError, match="one directory name"):
         relative_path(DeletionVectorDescriptor("u", prefix + EXAMPLE_FILE[2:], 40, 6, 4))
 
@@ -633,7 +633,7 @@ def test_prefix_that_leaves_the_table_is_refused(prefix):
     ("storage", "text"),
     [("u", "short"), ("u", "~" * 20), ("u", "0" * 15 + "##093"), ("i", EXAMPLE_FILE), ("p", EXAMPLE_FILE)],
 )
-def test_text_without_a_uuid_is_refused(storage, text):
+def test_path_without_a_valid_uuid_is_refused(storage, text):
     with pytest.raises(DataError):
         relative_path(DeletionVectorDescriptor(storage, text, 40, 6, 4))
 

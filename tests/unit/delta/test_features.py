@@ -95,7 +95,7 @@ def test_column_mapping_is_read_if_the_protocol_allows_it(protocol: Protocol) ->
 
 
 @pytest.mark.parametrize("protocol", [Protocol(1, 2), _features("deletionVectors")])
-def test_column_mapping_needs_the_protocol(protocol: Protocol) -> None:
+def test_column_mapping_needs_support_by_the_protocol(protocol: Protocol) -> None:
     with pytest.raises(ProtocolError, match="columnMapping"):
         check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
 

@@ -1,4 +1,4 @@
-"""Values of another type in a file are converted without loss, or refused."""
+"""If a file stores values in a different type than the column's, they are converted without loss or refused."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize(("name", "target", "stored_type", "values", "expected"), EXACT, ids=str)
-def test_value_of_another_type_is_converted(
+def test_value_of_a_different_type_is_converted(
     name: str, target: pa.DataType, stored_type: pa.DataType, values: list[Any], expected: list[Any]
 ) -> None:
     convert = TYPES[name].stored(target, stored_type)
@@ -99,5 +99,5 @@ def test_value_that_does_not_fit_is_an_error(
 
 
 @pytest.mark.parametrize(("name", "target", "stored_type"), NEVER, ids=str)
-def test_type_with_other_values_is_not_converted(name: str, target: pa.DataType, stored_type: pa.DataType) -> None:
+def test_incompatible_type_is_not_converted(name: str, target: pa.DataType, stored_type: pa.DataType) -> None:
     assert TYPES[name].stored(target, stored_type) is None

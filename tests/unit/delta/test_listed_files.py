@@ -29,10 +29,10 @@ def names(files: list[SharedFile]) -> list[str]:
     return [file.action.path.partition("?")[0].rpartition("/")[2] for file in files]
 
 
-# The names of all files, of the first file, or of no file are held as text.
+# All names, at most one name, or no name is kept as a string. The others are kept as hashes.
 @pytest.mark.parametrize("most", [100, 1, 0])
 @pytest.mark.parametrize("vector", [None, VECTOR])
-def test_file_with_another_signature_is_not_new(most: int, vector: DeletionVectorDescriptor | None) -> None:
+def test_file_with_a_different_signature_is_not_new(most: int, vector: DeletionVectorDescriptor | None) -> None:
     def signed(name: str, signature: str = "1") -> SharedFile:
         return file(name, signature=signature, deletion_vector=vector)
 
@@ -99,7 +99,7 @@ def test_page_of_new_files_is_returned_unchanged(vector: DeletionVectorDescripto
         assert listed.new(files) is files
 
 
-def test_number_of_names_held_as_text_is_limited() -> None:
+def test_number_of_names_kept_as_strings_is_limited() -> None:
     listed = ListedFiles("s.s.t", 3, 3)
     held = []
     for number in range(10):

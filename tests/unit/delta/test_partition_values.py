@@ -36,7 +36,7 @@ def kind(name: str) -> PrimitiveType:
 
 @pytest.mark.parametrize("data_type", ALL_TYPES, ids=str)
 @pytest.mark.parametrize("text", ["", None])
-def test_empty_text_and_none_are_null(data_type, text):
+def test_empty_string_and_none_are_null(data_type, text):
     assert parse_partition_value(text, data_type) is None
 
 
@@ -96,7 +96,7 @@ def test_text_of_a_partition_value_is_parsed_by_type(name, text, value):
     assert type(parsed) is type(value)
 
 
-# Spark 4.3 casts intervals to these texts when it writes partitions.
+# Spark 4.3 casts intervals to these strings when it writes partition values.
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -246,7 +246,7 @@ def test_decimals_that_do_not_fit_are_refused(text, reason):
         (DecimalType(20, 5), "1.5", pa.decimal128(20, 5)),
     ],
 )
-def test_arrow_accepts_the_values_of_a_column(data_type, text, arrow_type):
+def test_parsed_values_fit_the_arrow_type_of_their_column(data_type, text, arrow_type):
     assert to_arrow_type(data_type) == arrow_type
     assert pa.scalar(parse_partition_value(text, data_type), arrow_type).is_valid
 

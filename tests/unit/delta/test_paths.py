@@ -116,7 +116,7 @@ SIGNED = "https://h/p?sig=secret"
         (SharedFile(AddCdcFile(SIGNED), None, version=4), "cdc:4:https://h/p"),
     ],
 )
-def test_file_key_has_kind_and_version(file: SharedFile, key: str) -> None:
+def test_url_key_has_kind_version_and_id_or_path(file: SharedFile, key: str) -> None:
     assert url_key(file) == key
 
 
@@ -136,7 +136,7 @@ def vector(kind: str, path: str, offset: int | None = 1) -> DeletionVectorDescri
         (vector("p", "https://h/d?sig=secret", 7), "v", ("a", "pv@7")),
     ],
 )
-def test_logical_file_key_includes_its_vector(
+def test_shared_file_key_includes_its_deletion_vector(
     descriptor: DeletionVectorDescriptor | None, vector_id: str | None, key: object
 ) -> None:
     file = SharedFile(AddFile(SIGNED, deletion_vector=descriptor), "a", vector_id)

@@ -400,7 +400,7 @@ def test_nesting_and_nullability_round_trip_through_arrow() -> None:
         (pa.duration("s"), PrimitiveType("interval day to second")),
     ],
 )
-def test_other_arrow_types_become_wider_delta_types(arrow: pa.DataType, expected: object) -> None:
+def test_other_arrow_types_become_the_nearest_delta_types(arrow: pa.DataType, expected: object) -> None:
     assert from_arrow_type(arrow) == expected
 
 
@@ -485,7 +485,7 @@ def test_a_user_defined_type_needs_a_sql_type(sql_type: object) -> None:
     assert [item.path for item in unknown.all_left_out] == [("v",)]
 
 
-def test_nested_user_defined_types_have_the_same_limit() -> None:
+def test_nesting_of_user_defined_types_is_limited() -> None:
     node: object = "long"
     for _ in range(MAX_NESTING + 1):
         node = {"type": "udt", "sqlType": node}

@@ -110,7 +110,7 @@ DIFFERENCES = [
 
 
 @pytest.mark.parametrize(("kind", "old", "new", "message"), DIFFERENCES, ids=lambda value: getattr(value, "name", None))
-def test_difference_is_reported_once_on_request(
+def test_difference_is_reported_only_if_its_kind_is_requested(
     kind: SchemaChangeKind, old: Metadata, new: Metadata, message: str
 ) -> None:
     assert str(first_difference(old, new, {kind})) == message
@@ -171,7 +171,7 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize("before", FORMS)
 @pytest.mark.parametrize("after", FORMS)
 def test_changed_type_is_reported_with_its_path(before: str, after: str) -> None:
-    """The type is that of a column, a field, an element, a value or a key."""
+    """The type of a column, field, element, value or key changes."""
     for parent, path in [
         (lambda inner: inner, "a"),
         (lambda inner: struct(column("x", inner)), "a.x"),
@@ -188,7 +188,7 @@ def test_changed_type_is_reported_with_its_path(before: str, after: str) -> None
             assert str(difference) == f"column '{path}' {verb} from {before} to {after}"
 
 
-# Protocol, "Supported Type Changes", without changes to and from decimals.
+# From the section "Supported Type Changes" of the protocol, without changes to decimals.
 WIDER = {
     *(("byte", wide) for wide in ("short", "integer", "long", "double")),
     *(("short", wide) for wide in ("integer", "long", "double")),
@@ -225,7 +225,7 @@ def test_decimal_holds_integers_that_fit(old: str, digits: int, scale: int) -> N
 
 
 @pytest.mark.parametrize("new", [*PRIMITIVES, "decimal(5,2)", "variant", struct(A), array("long"), mapping("long")])
-def test_void_may_become_any_type_and_no_type_void(new: Any) -> None:
+def test_void_may_become_any_type_but_no_type_becomes_void(new: Any) -> None:
     void, other = parsed("void", new)
     assert holds(other, void)
     assert not holds(void, other)
@@ -255,7 +255,7 @@ def test_void_may_become_any_type_and_no_type_void(new: Any) -> None:
         ("decimal(10,2)", "decimal(11,4)", False),
     ],
 )
-def test_parameters_of_a_type_must_fit(old: str, new: str, is_held: bool) -> None:
+def test_new_type_parameters_must_hold_all_old_values(old: str, new: str, is_held: bool) -> None:
     assert holds(*parsed(new, old)) is is_held
 
 

@@ -210,7 +210,7 @@ def test_schema_has_physical_names_with_column_mapping(mode: str | None, physica
     assert Snapshot.from_actions(0, [Protocol(2, 5), metadata]).schema.fields[0].physical_name == physical
 
 
-def test_unknown_partition_column_is_refused_with_the_table() -> None:
+def test_error_of_an_unknown_partition_column_names_the_table() -> None:
     metadata = Metadata(id="t", schema_string=SCHEMA, partition_columns=["nope"])
     with pytest.raises(ProtocolError, match="nope") as caught:
         _ = Snapshot.from_actions(0, [Protocol(1), metadata], table="s.s.t").schema
@@ -222,7 +222,7 @@ def test_replay_of_a_hundred_thousand_files_is_linear() -> None:
     random.Random(1).shuffle(actions)
     clock = Stopwatch()
     snapshot = Snapshot.from_actions(1, [*HEAD, *actions])
-    # Hundreds of times the usual time; steps that grow with the number of files would take hours.
+    # The limit is hundreds of times the usual duration. If each step took longer with more files, it would be hours.
     assert clock.within(60)
     assert len(snapshot.files) == 100_000
 
@@ -257,7 +257,7 @@ def test_contradictory_commit_is_refused() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_reconciled_actions_have_different_subjects() -> None:
+def test_repeated_or_conflicting_actions_are_not_reconciled() -> None:
     reconciled: list[Action] = [
         *HEAD, AddFile("a"), RemoveFile("b"), AddFile("a", deletion_vector=_vector("x")), Transaction("t", 1),
         Transaction("u", 1), DomainMetadata("t", ""), RowIdHighWaterMark(3), AddCdcFile("a"), AddCdcFile("a"),

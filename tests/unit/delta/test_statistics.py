@@ -140,7 +140,7 @@ def test_bounds_have_the_comparable_type_of_the_column(data_type, low, high, low
         (field("c", "string", __COLLATIONS={"c": "ICU.de_DE"}), "a"),
     ],
 )
-def test_values_of_another_type_are_unknown_bounds(data_type, value):
+def test_values_of_the_wrong_type_are_unknown_bounds(data_type, value):
     assert bounds(data_type, value, value) == ColumnBounds(None, None, 0, 10)
 
 
@@ -168,7 +168,7 @@ def test_unreadable_bound_does_not_affect_the_other():
     ],
 )
 def test_bounds_in_the_wrong_order_are_unknown(data_type, low, high):
-    """Footers: ``tests/unit/delta/test_value_bounds.py``."""
+    """``tests/unit/delta/test_value_bounds.py`` tests the same for bounds from footers."""
     assert bounds(data_type, low, high) == ColumnBounds(None, None, 0, 10)
     assert bounds(data_type, high, low) != ColumnBounds(None, None, 0, 10)
 
@@ -185,7 +185,7 @@ def test_bounds_in_the_wrong_order_inside_a_struct_are_unknown():
 # === Floating point ===
 
 
-def test_zeros_of_both_signs_are_in_order():
+def test_bounds_may_be_zeros_of_different_signs():
     for low, high in ((0.0, -0.0), (-0.0, 0.0)):
         zeros = bounds("double", low, high)
         assert zeros.lower == zeros.upper_without_nan == 0
@@ -224,7 +224,7 @@ def test_other_doubles_have_exact_bounds():
         assert (exact.lower, exact.upper_without_nan) == (3.4, 3.4)
 
 
-def test_doubles_outside_the_floats_have_exact_bounds():
+def test_doubles_beyond_the_float_range_have_exact_bounds():
     column = field("c", "double", **{"delta.typeChanges": [{"fromType": "float", "toType": "double"}]})
     exact = bounds(column, -1e300, 1e300)
     assert (exact.lower, exact.upper_without_nan) == (-1e300, 1e300)
@@ -269,7 +269,7 @@ def maximum_before_3_3(text: str, length: int) -> str:
 
 
 def maximum_since_3_3(text: str, length: int) -> str | None:
-    """Return a maximum as Delta for Spark truncates it since 3.3: whole characters, and a mark above the next one."""
+    """Return a maximum as Delta for Spark 3.3 and later truncates it: whole characters, then one above the next one."""
     units = java(text)
     if len(units) <= length:
         return text
@@ -327,7 +327,7 @@ def nanos_of(moment: datetime.datetime) -> int:
 
 
 def text_of_spark_3(moment: datetime.datetime) -> str:
-    """Return the text of Delta for Spark before 4.0: Java's pattern XXX omits seconds, and is Z for zero minutes."""
+    """Return a timestamp as Delta for Spark before 4.0 wrote it: no seconds in the offset, and Z for zero minutes."""
     minutes = abs(moment.utcoffset()) // datetime.timedelta(minutes=1)
     sign = "-" if moment.utcoffset() < datetime.timedelta() else "+"
     zone = f"{sign}{minutes // 60:02}:{minutes % 60:02}" if minutes else "Z"
@@ -338,7 +338,7 @@ def text_of_spark_3(moment: datetime.datetime) -> str:
     ("seconds", "text"),
     [(3208, "+00:53"), (-17762, "-04:56"), (-2670, "-00:44"), (-60, "-00:01"), (-52, "Z"), (59, "Z"), (0, "Z")],
 )
-def test_text_of_spark_3_has_the_offset_of_java(seconds, text):
+def test_text_of_spark_3_has_its_offset_in_javas_format(seconds, text):
     # The oracle is DateTimeFormatter.ofPattern("XXX").
     zone = datetime.timezone(datetime.timedelta(seconds=seconds))
     assert text_of_spark_3(datetime.datetime(1900, 1, 1, tzinfo=zone)) == "1900-01-01T00:00:00.000" + text
@@ -350,7 +350,7 @@ def zones_and_moments():
         zone = zoneinfo.ZoneInfo(key)
         for moment in (*sampled, datetime.datetime(1972, 1, 6, 23, 59, 59, 999_999)):
             yield moment.replace(tzinfo=zone)
-    # Before the time zone database of 2020b.
+    # An offset from versions of the time zone database before 2020b.
     yield datetime.datetime(1917, 12, 31, 23, 59, 59, 999_999, datetime.timezone(datetime.timedelta(seconds=-52)))
 
 
@@ -400,7 +400,7 @@ def test_bounds_are_widened_if_an_offset_may_lack_seconds(data_type, text, error
     ("text", "zone"),
     [("+00:53:28", 3208), ("-04:56:02", -17762), ("-004430", -2670)],
 )
-def test_an_offset_with_seconds_is_exact(data_type, text, zone):
+def test_offset_with_seconds_gives_exact_bounds(data_type, text, zone):
     moment = datetime.datetime(1850, 1, 1, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(seconds=zone)))
     for fraction, cut in ((".000", 999_999), (".000001", 0 if data_type == "timestamp" else 999)):
         exact = bounds(data_type, "1850-01-01T01:01:01" + fraction + text, "1850-01-01T01:01:01" + fraction + text)
@@ -547,7 +547,7 @@ def test_nested_columns_are_found_by_their_physical_names():
 
 
 @pytest.mark.parametrize("name", ["a b", "a.b", "é", "名", "\U0001f600", "f0", "{}", "a'b", "num_records", "class"])
-def test_statistics_of_unusual_names_are_found(name):
+def test_statistics_of_columns_with_unusual_names_are_found(name):
     stats = {"numRecords": 1, "minValues": {name: 1}, "maxValues": {name: 2}, "nullCount": {name: 0}}
     assert read("long", stats, name=name).bounds((name,)) == ColumnBounds(1, 2, 0, 1)
 

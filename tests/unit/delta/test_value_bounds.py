@@ -1,4 +1,4 @@
-"""Bounds of Parquet footers are used if the file's type has the order of the column's type."""
+"""Bounds of Parquet footers are used if the file's type sorts values as the column's type does."""
 
 from __future__ import annotations
 

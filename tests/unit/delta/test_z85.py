@@ -16,12 +16,12 @@ def test_example_of_the_zeromq_rfc_round_trips():
     assert z85_decode("HelloWorld") == data
 
 
-def test_empty_text_is_empty_bytes():
+def test_empty_string_decodes_to_no_bytes():
     assert z85_decode("") == b""
     assert z85_encode(b"") == ""
 
 
-def test_groups_are_at_most_four_ff_bytes():
+def test_group_of_more_than_32_bits_is_refused():
     assert z85_decode("%nSc0") == b"\xff" * 4
     with pytest.raises(DataError, match="32 bits, but the one at position 5"):
         z85_decode("00000%nSc1")

@@ -200,7 +200,7 @@ def test_v2_checkpoint_includes_the_files_of_its_sidecars(builder: LogBuilder, n
         ([{"sidecar": {"path": "x", "sizeInBytes": -1, "modificationTime": 1}}], "sizeInBytes"),
     ],
 )
-def test_a_broken_v2_checkpoint_is_refused(builder: LogBuilder, rows: list[dict[str, Any]], message: str) -> None:
+def test_broken_v2_checkpoint_is_refused(builder: LogBuilder, rows: list[dict[str, Any]], message: str) -> None:
     _write(builder.directory / "_sidecars" / "self.parquet", [_sidecar("self.parquet")])
     builder.write(f"{2:020}.checkpoint.{UUID}.json", *HEAD, *rows)
     with pytest.raises(DeltaSharingError, match=message):
@@ -217,7 +217,7 @@ def test_error_names_a_checkpoint_that_is_not_parquet(builder: LogBuilder) -> No
 def test_damaged_checkpoint_is_refused(builder: LogBuilder) -> None:
     _write(_classic(builder, 1), [*HEAD, *(add(f"f{i}") for i in range(1000))])
     whole = _classic(builder, 1).read_bytes()
-    # The footer is intact, the pages are not.
+    # The footer is intact, but the pages are not.
     _classic(builder, 1).write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
     with pytest.raises(DeltaSharingError):
         _snapshot_files(builder)
@@ -243,7 +243,7 @@ def test_add_without_a_required_field_is_refused(builder: LogBuilder, missing: s
         [("path", pa.list_(pa.string())), ("partitionValues", TEXTS), ("size", pa.int64())],
     ],
 )
-def test_add_field_of_a_wrong_type_is_refused(builder: LogBuilder, fields: list[tuple[str, pa.DataType]]) -> None:
+def test_add_field_of_the_wrong_type_is_refused(builder: LogBuilder, fields: list[tuple[str, pa.DataType]]) -> None:
     values = {"path": "p", "partitionValues": None, "size": None}
     for name, arrow in fields:
         if name != "path" and not pa.types.is_map(arrow):
@@ -319,7 +319,7 @@ def test_struct_statistics_become_json_without_loss(builder: LogBuilder) -> None
     assert [file.stats for file in _snapshot_files(builder, Want.NOTHING)] == [None, None]
 
 
-def test_json_statistics_come_before_struct_statistics(builder: LogBuilder) -> None:
+def test_json_statistics_take_precedence_over_struct_statistics(builder: LogBuilder) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE)]
     rows = [*HEAD, add("a", stats='{"numRecords":1}', stats_parsed=STATS), add("b", stats_parsed=STATS)]
     _write(_classic(builder, 1), rows, fields)
@@ -350,7 +350,7 @@ def test_every_row_of_several_row_groups_is_read_once(builder: LogBuilder) -> No
         (["partitionValues"], Want.NOTHING, False, ["partitionValues_parsed"]),
     ],
 )
-def test_only_needed_statistics_and_values_are_read(
+def test_only_the_needed_checkpoint_columns_are_read(
     tmp_path: Path, omitted: list[str], want: Want, structs: bool, expected: list[str]
 ) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE), ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
@@ -364,7 +364,7 @@ def test_only_needed_statistics_and_values_are_read(
     assert sorted(set(leaves) - alternatives) == sorted(others)
 
 
-def test_late_gap_in_json_statistics_is_filled(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_json_statistics_are_read_from_the_struct(builder: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "BATCH_ROWS", 16)
     parsed = pa.struct([("numRecords", pa.int64())])
     files = [add(f"f{i:03}", stats='{"numRecords":1}', stats_parsed={"numRecords": 2}) for i in range(100)]
@@ -389,13 +389,13 @@ def test_int96_bounds_are_in_utc(builder: LogBuilder) -> None:
 @pytest.mark.parametrize(
     ("moment", "parsed"),
     [
-        # Spark parsed 1850-01-01T01:01:01.000+00:53, the truncated text of Europe/Stockholm (+00:53:28).
+        # Spark parsed 1850-01-01T01:01:01.000+00:53, which lacks the seconds of Stockholm's offset (+00:53:28).
         (datetime.datetime(1850, 1, 1, 0, 7, 33), datetime.datetime(1850, 1, 1, 0, 8, 1)),
-        # Africa/Monrovia (-00:44:30) on its last day.
+        # The last day on which Africa/Monrovia had the offset -00:44:30.
         (datetime.datetime(1972, 1, 7, 0, 44, 29), datetime.datetime(1972, 1, 7, 0, 43, 59)),
     ],
 )
-def test_bounds_include_seconds_lost_from_the_offset(
+def test_bounds_allow_for_seconds_missing_in_an_offset(
     builder: LogBuilder, moment: datetime.datetime, parsed: datetime.datetime, int96: bool
 ) -> None:
     ends = pa.struct([("t", pa.timestamp("us", None if int96 else "UTC"))])
@@ -411,7 +411,7 @@ def test_bounds_include_seconds_lost_from_the_offset(
     assert bounds.upper >= (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) * 1000
 
 
-def test_struct_partition_values_become_texts(builder: LogBuilder) -> None:
+def test_struct_partition_values_become_strings(builder: LogBuilder) -> None:
     parsed = pa.struct(
         [
             ("i", pa.int32()),
@@ -493,13 +493,13 @@ def test_bounds_in_nanoseconds_lose_no_digit(builder: LogBuilder, zone: str | No
         files += _snapshot_files(builder)
     for file, text in zip(files, texts, strict=True):
         statistics = json.loads(file.stats or "")
-        zoned = "+00:00" if zone else ""  # an offset without seconds: the bound may be wrong by seconds
+        zoned = "+00:00" if zone else ""  # no seconds in the offset: the bound may be off by up to 59 s
         assert statistics["minValues"] == statistics["maxValues"] == {"t": text.replace(" ", "T") + zoned}
         assert file.partition_values == {"p": text.replace(" ", "T") + end if zone else text}
 
 
 @pytest.mark.parametrize(("unit", "size"), [("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1)])
-def test_bounds_of_every_unit_use_microseconds_where_possible(builder: LogBuilder, unit: str, size: int) -> None:
+def test_bounds_in_whole_microseconds_have_six_decimals(builder: LogBuilder, unit: str, size: int) -> None:
     stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp(unit))]))])
     value = pa.scalar(3_000_000_000 // size, pa.int64()).cast(pa.timestamp(unit))
     _write(
@@ -510,7 +510,7 @@ def test_bounds_of_every_unit_use_microseconds_where_possible(builder: LogBuilde
     assert json.loads(file.stats or "")["maxValues"] == {"t": "1970-01-01T00:00:03.000000"}
 
 
-def test_infinity_and_nan_become_texts(builder: LogBuilder) -> None:
+def test_infinity_and_nan_become_strings(builder: LogBuilder) -> None:
     values = {"a": float("inf"), "b": float("-inf"), "c": float("nan"), "d": -0.5}
     bounds = pa.struct([(name, pa.float64()) for name in values])
     stats, parsed = pa.struct([("minValues", bounds)]), bounds
@@ -524,7 +524,7 @@ def test_infinity_and_nan_become_texts(builder: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
-def test_binary_bounds_are_omitted_and_values_are_texts(builder: LogBuilder, kind: pa.DataType) -> None:
+def test_binary_bounds_are_omitted_but_partition_values_kept(builder: LogBuilder, kind: pa.DataType) -> None:
     stats = pa.struct(
         [("numRecords", pa.int64()), ("minValues", pa.struct([("b", kind), ("l", pa.list_(pa.int32()))]))]
     )

@@ -26,7 +26,7 @@ ADD, REMOVE, CDC = AddFile("a", size=1), RemoveFile("r"), AddCdcFile("c", size=1
 NOTHING = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": 0}
 
 
-def test_commit_with_change_files_has_no_other_changes() -> None:
+def test_change_files_replace_the_adds_and_removes_of_a_commit() -> None:
     assert change_actions(Commit.from_actions(1, 5, [ADD, CDC, REMOVE])) == [CDC]
 
 
@@ -49,7 +49,7 @@ def test_merge_that_changed_no_row_has_no_changes(info: CommitInfo, expected: li
     assert change_actions(Commit.from_actions(1, 5, [info, ADD])) == expected
 
 
-def test_a_commit_sorts_its_actions_by_kind() -> None:
+def test_commit_groups_its_actions_by_kind() -> None:
     metadata, txn, domain = Metadata(id="t", schema_string="{}"), Transaction("a", 1), DomainMetadata("d", "{}")
     info = CommitInfo(timestamp=3)
     expected = Commit(4, 9, Protocol(1), metadata, (ADD,), (REMOVE,), (CDC,), (txn,), (domain,), info)
@@ -80,7 +80,7 @@ def _log(root: Path, *times: int) -> DeltaLog:
 @pytest.mark.parametrize(
     ("offset", "version"), [(0, 0), (10 * MINUTE, 0), (20 * MINUTE - 1, 0), (20 * MINUTE, 1), (99 * MINUTE, 1)]
 )
-def test_version_at_is_the_newest_at_or_before(tmp_path: Path, offset: int, version: int) -> None:
+def test_version_at_a_time_is_the_newest_at_or_before_it(tmp_path: Path, offset: int, version: int) -> None:
     assert _log(tmp_path, START, START + 20 * MINUTE).version_at(START + offset) == version
 
 
@@ -90,7 +90,7 @@ def test_error_of_an_early_time_names_the_first_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("offset", "version"), [(-(10**9), 0), (0, 0), (1, 1), (20 * MINUTE, 1)])
-def test_version_from_is_the_earliest_at_or_after(tmp_path: Path, offset: int, version: int) -> None:
+def test_version_from_a_time_is_the_earliest_at_or_after_it(tmp_path: Path, offset: int, version: int) -> None:
     assert _log(tmp_path, START, START + 20 * MINUTE).version_from(START + offset) == version
 
 
@@ -99,14 +99,14 @@ def test_error_of_a_late_start_names_the_newest_version(tmp_path: Path) -> None:
         _log(tmp_path, START, START + MINUTE).version_from(START + MINUTE + 1)
 
 
-def test_file_times_are_adjusted_to_increase(tmp_path: Path) -> None:
+def test_file_times_that_do_not_increase_are_adjusted(tmp_path: Path) -> None:
     log = _log(tmp_path, START, START - MINUTE, START - MINUTE, START + 10)
     assert [log.commit_timestamp(v) - START for v in range(4)] == [0, 1, 2, 10]
     assert log.version_at(START + 1) == 1
     assert log.snapshot(2).timestamp_ms == START + 2
 
 
-def test_version_at_is_one_that_can_be_rebuilt(tmp_path: Path) -> None:
+def test_version_at_a_time_can_be_rebuilt(tmp_path: Path) -> None:
     builder = LogBuilder(tmp_path / "table")
     builder.commit(0, PROTOCOL, metadata(), mtime_ms=START).commit(2, mtime_ms=START + MINUTE)
     assert DeltaLog.open(builder.root).version_at(START + 2 * MINUTE) == 0
@@ -143,14 +143,14 @@ def _enabled_at_two(tmp_path: Path) -> DeltaLog:
     ("time", "version"),
     [(START - 2 * MINUTE, 0), (START - 1, 0), (START, 2), (START + MINUTE - 1, 2), (START + 5 * MINUTE, 3)],
 )
-def test_times_since_enablement_use_in_commit_timestamps(tmp_path: Path, time: int, version: int) -> None:
+def test_in_commit_timestamps_apply_from_their_enablement_on(tmp_path: Path, time: int, version: int) -> None:
     log = _enabled_at_two(tmp_path)
     assert log.version_at(time) == version
     assert log.commit_timestamp(1) == START + 5 * MINUTE
     assert log.commit_timestamp(2) == START
 
 
-def test_enablement_timestamp_needs_its_version(tmp_path: Path) -> None:
+def test_enablement_version_is_found_only_if_available(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     listing = LogListing.read(LocalDirectory(tmp_path / "table" / "_delta_log"), "t")
     times = CommitTimes(listing, Enablement(2, START))
@@ -160,7 +160,7 @@ def test_enablement_timestamp_needs_its_version(tmp_path: Path) -> None:
     assert times.newest_at_or_before(START, [0, 3]) == 0
 
 
-def test_touched_files_do_not_hide_an_in_commit_timestamp(tmp_path: Path) -> None:
+def test_later_file_times_do_not_hide_an_in_commit_timestamp(tmp_path: Path) -> None:
     properties = {
         "delta.enableInCommitTimestamps": "true",
         "delta.inCommitTimestampEnablementVersion": "3",
@@ -200,12 +200,12 @@ def test_timestamp_property_without_the_feature_is_ignored(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("repeated", ["protocol", "metadata"])
-def test_newest_protocol_and_metadata_decide_on_timestamps(tmp_path: Path, repeated: str) -> None:
+def test_newest_protocol_and_metadata_decide_which_times_apply(tmp_path: Path, repeated: str) -> None:
     properties = {"delta.enableInCommitTimestamps": "true"}
     before = {"protocol": TIMED, "metadata": metadata(configuration=properties)}
     after = {"protocol": PROTOCOL, "metadata": metadata()}
     builder = LogBuilder(tmp_path / "table")
-    # Commits 1 and 2 repeat one action; the oldest commit alone has the other.
+    # Commits 1 and 2 contain one of the two actions again. Only commit 0 contains the other.
     builder.commit(0, _info(START), *before.values(), mtime_ms=START + 5)
     builder.commit(1, _info(START + 1), before[repeated], mtime_ms=START + 6)
     builder.commit(2, _info(START + 2), after[repeated], mtime_ms=START + 7)

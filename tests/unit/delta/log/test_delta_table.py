@@ -76,7 +76,7 @@ def test_log_without_first_commit_and_checkpoint_is_refused(builder: LogBuilder)
         DeltaLog.open(builder.root).snapshot()
 
 
-def test_data_file_with_changing_vectors_is_one_file(builder: LogBuilder) -> None:
+def test_file_with_changing_deletion_vectors_is_listed_once(builder: LogBuilder) -> None:
     builder.start(add("a"))
     builder.commit(1, add("a", deletionVector=vector("x")), remove("a"))
     builder.commit(2, remove("a", deletionVector=vector("x")), add("a", deletionVector=vector("x", 99)))
@@ -107,9 +107,9 @@ def test_compaction_file_past_the_requested_version_is_not_used(builder: LogBuil
     assert _paths(log, 2) == ["b"]
 
 
-def test_commits_come_before_an_unreconciled_compaction(builder: LogBuilder) -> None:
+def test_commits_are_preferred_to_an_unreconciled_compaction(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, remove("a")).commit(2, add("b"))
-    # Newest first and not reconciled: in this order the removed file would return.
+    # Its actions are not reconciled, and the newest comes first. Replayed in this order, the removed file reappears.
     builder.write(f"{0:020}.{1:020}.compacted.json", remove("a"), PROTOCOL, metadata(), add("a"))
     log = DeltaLog.open(builder.root)
     assert _paths(log) == ["b"]
@@ -118,7 +118,7 @@ def test_commits_come_before_an_unreconciled_compaction(builder: LogBuilder) -> 
         log.snapshot()
 
 
-def test_unreconciled_compaction_may_end_with_the_last_commit(builder: LogBuilder) -> None:
+def test_unreconciled_compaction_of_all_commits_is_ignored(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1, remove("a"))
     builder.write(f"{0:020}.{1:020}.compacted.json", remove("a"), PROTOCOL, metadata(), add("a"))
     assert _paths(DeltaLog.open(builder.root)) == []
@@ -142,7 +142,7 @@ def test_error_of_metadata_without_a_schema_names_the_table(builder: LogBuilder)
     assert (caught.value.table, caught.value.version) == ("table", 0)
 
 
-def test_unknown_reader_feature_is_refused_only_where_it_applies(builder: LogBuilder) -> None:
+def test_versions_before_an_unknown_reader_feature_are_read(builder: LogBuilder) -> None:
     features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["new"], "writerFeatures": ["new"]}
     builder.start(add("a")).commit(1, {"protocol": features})
     log = DeltaLog.open(builder.root)
@@ -196,7 +196,7 @@ def test_truncated_commit_is_refused(builder: LogBuilder) -> None:
 
 
 class Remote(LocalDirectory):
-    """A log directory that records the files it opens and expects."""
+    """A log directory that records which files are announced to it and which are opened."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -211,7 +211,7 @@ class Remote(LocalDirectory):
         return super().open(path)
 
 
-def test_directory_receives_the_files_to_expect(builder: LogBuilder) -> None:
+def test_log_announces_files_before_it_opens_them(builder: LogBuilder) -> None:
     builder.start(add("a")).commit(1).commit(2)
     builder.write(f"{2:020}.crc", checksum(numFiles=1, tableSizeBytes=10, **NO_VECTORS))
     sidecar = {"sidecar": {"path": "x.json", "sizeInBytes": 1, "modificationTime": 1}}
@@ -273,7 +273,7 @@ def warnings_of(log: DeltaLog, version: int | None = None) -> list[str]:
         {},
         {"txnId": "x", "fileSizeHistogram": {"fileCounts": [2]}, "allFiles": [], "setTransactions": []},
         {"numDeletedRecordsOpt": None, "numDeletionVectorsOpt": None},
-        # Further fields of newer writers.
+        # Additional fields of newer writers.
         {"metadata": {**metadata()["metaData"], "createdTime": 5, "new": True}},
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2, "readerFeatures": [], "writerFeatures": []}},
     ],
@@ -364,7 +364,7 @@ def test_only_the_checksum_of_the_read_version_is_compared(builder: LogBuilder) 
     assert len(warnings_of(log, 0)) == 1
 
 
-def test_checksum_warning_may_be_raised(builder: LogBuilder) -> None:
+def test_checksum_warning_can_be_turned_into_an_error(builder: LogBuilder) -> None:
     log = table_with(builder, checksum(numFiles=3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

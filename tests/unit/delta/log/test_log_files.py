@@ -21,7 +21,7 @@ from delta_sharing_client.delta.log.log_files import (
 )
 from tests.quota import meets, met
 
-# The test vector of the protocol, "JSON checksum".
+# The example in the section "JSON checksum" of the protocol.
 SAMPLE = (
     '{"k0":"\'v 0\'", "checksum": "adsaskfljadfkjadfkj", "k1":{"k2": 2, "k3": ["v3", [1, 2], '
     '{"k4": "v4", "k5": ["v5", "v6", "v7"]}]}}'
@@ -32,7 +32,7 @@ CANONICAL = (
 )
 
 
-def test_example_of_the_protocol_has_the_stated_checksum() -> None:
+def test_json_checksum_matches_the_example_of_the_protocol() -> None:
     assert canonical_json(SAMPLE) == CANONICAL
     assert json_checksum(SAMPLE) == "6a92d155a59bf2eecbd4b4ec7fd1f875"
 
@@ -51,7 +51,7 @@ def test_example_of_the_protocol_has_the_stated_checksum() -> None:
         ("{}", ""),
     ],
 )
-def test_each_rule_of_the_canonical_form(text: str, expected: str) -> None:
+def test_canonical_json_follows_each_rule_of_the_protocol(text: str, expected: str) -> None:
     assert canonical_json(text) == expected
 
 
@@ -95,7 +95,7 @@ def test_valid_hint_selects_one_of_several_checkpoints(tmp_path: Path, hint: dic
         assert checkpoint.files[0] == chosen
 
 
-def test_latest_and_rebuildable_versions_use_every_file(tmp_path: Path) -> None:
+def test_every_kind_of_log_file_counts_for_available_versions(tmp_path: Path) -> None:
     compacted = [
         f"{1:020}.{2:020}.compacted.json",
         f"{4:020}.{6:020}.compacted.json",
@@ -147,7 +147,7 @@ def test_compacted_range_may_have_one_commit(tmp_path: Path) -> None:
     assert _listing(tmp_path, None, f"{1:020}.{1:020}.compacted.json").latest == 1
 
 
-def test_multi_part_checkpoint_has_the_newest_time_of_parts(tmp_path: Path) -> None:
+def test_multi_part_checkpoint_has_the_time_of_its_newest_part(tmp_path: Path) -> None:
     _listing(tmp_path, None, *PARTS)
     os.utime(tmp_path / PARTS[0], (5, 5))
     os.utime(tmp_path / PARTS[1], (1, 1))
@@ -155,7 +155,7 @@ def test_multi_part_checkpoint_has_the_newest_time_of_parts(tmp_path: Path) -> N
     assert checkpoint.modified_ms == 5000
 
 
-def test_classic_checkpoint_comes_before_parts_of_one_version(tmp_path: Path) -> None:
+def test_classic_checkpoint_is_preferred_to_multi_part_and_v2(tmp_path: Path) -> None:
     names = [checkpoint.files[0] for checkpoint in _listing(tmp_path, None, V2, *PARTS, CLASSIC).checkpoints[3]]
 
     assert names == [CLASSIC, PARTS[0], V2]
@@ -228,7 +228,7 @@ def test_order_of_a_listing_does_not_matter(tmp_path: Path, backwards: bool, mon
     assert list(listing.commits) == list(range(5))
 
 
-def test_file_deleted_during_the_listing_has_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_deleted_during_the_listing_has_an_unknown_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         name = CLASSIC
 

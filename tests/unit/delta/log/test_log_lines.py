@@ -49,7 +49,7 @@ def test_every_action_is_read_with_its_fields() -> None:
     assert mark == RowIdHighWaterMark(9)
 
 
-def test_domain_configuration_as_a_map_becomes_text() -> None:
+def test_domain_configuration_as_a_map_becomes_a_json_string() -> None:
     (domain,) = _read({"domainMetadata": {"domain": "d", "configuration": {"k": "v"}, "removed": True}})
     assert domain == DomainMetadata("d", '{"k":"v"}', True)
 
@@ -84,7 +84,7 @@ def test_unknown_actions_and_empty_lines_are_skipped() -> None:
     ],
     ids=lambda line: repr(line[:60]),
 )
-def test_error_of_an_invalid_line_names_file_and_number(line: bytes) -> None:
+def test_error_of_an_invalid_line_names_file_and_line_number(line: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"Line 2 of '.*7\.json'"):
         list(read_actions([b'{"txn":{"appId":"a","version":1}}', line], "7.json"))
 

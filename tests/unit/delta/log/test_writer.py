@@ -1,4 +1,4 @@
-"""Both deltalake and our reader open the logs that we write for tables of deltalake."""
+"""Both deltalake and our reader can read the logs that we write for deltalake's tables."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _rows(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 5])
-def test_snapshot_keeps_version_and_rows_for_another_engine(source: Path, tmp_path: Path, version: int) -> None:
+def test_deltalake_reads_version_and_rows_of_a_written_snapshot(source: Path, tmp_path: Path, version: int) -> None:
     target = _copy_data(source, tmp_path / "copy")
     snapshot = DeltaLog.open(source).snapshot(version)
     write_log(target, snapshot)
@@ -131,7 +131,7 @@ def test_missing_partition_value_is_written_as_null(tmp_path: Path) -> None:
     files = [line.get("add") or line.get("remove") or line.get("cdc") for line in lines]
     values = [(file["path"], file.get("partitionValues")) for file in files if file is not None]
     null = {name: None}
-    # A name in another case also has its value.
+    # A partition value is found even if the case of its column name differs.
     written = [("b", {name: "1"}), ("e", {name.upper(): "1"})]
     assert values == [("a", null), ("a", null), ("c", None), *written, ("d", null)]
 
@@ -201,17 +201,17 @@ def test_a_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
         (Protocol(3, 7, ["a", "b"], ["c", "a"]), {"readerFeatures": ["a", "b"], "writerFeatures": ["c", "a", "b"]}),
     ],
 )
-def test_reader_features_are_writer_features_too(protocol: Protocol, expected: dict[str, Any]) -> None:
+def test_reader_features_are_also_listed_as_writer_features(protocol: Protocol, expected: dict[str, Any]) -> None:
     assert action_fields(protocol) == {"minReaderVersion": 3, "minWriterVersion": 7, **expected}
 
 
 @pytest.mark.parametrize("configuration", [None, {}, {"a": "b"}])
-def test_a_metadata_always_has_its_configuration(configuration: dict[str, str] | None) -> None:
+def test_metadata_without_a_configuration_gets_an_empty_one(configuration: dict[str, str] | None) -> None:
     fields = action_fields(msgspec.structs.replace(METADATA, configuration=configuration))
     assert fields["configuration"] == (configuration or {})
 
 
-def test_maps_are_pairs_for_arrow() -> None:
+def test_maps_are_passed_to_arrow_as_pairs() -> None:
     """PyArrow 14 does not accept dicts for maps."""
     fields = {"path": "a", "partitionValues": {"p": None}, "tags": {"t": "1"}, "configuration": {}, "size": 3}
     pairs = {"path": "a", "partitionValues": [("p", None)], "tags": [("t", "1")], "configuration": [], "size": 3}
@@ -248,7 +248,7 @@ def test_last_checkpoint_has_a_valid_checksum(tmp_path: Path) -> None:
     assert hint["checksum"] == json_checksum(text)
 
 
-def test_an_existing_entry_is_never_overwritten(tmp_path: Path) -> None:
+def test_existing_log_entry_is_never_overwritten(tmp_path: Path) -> None:
     snapshot = Snapshot.from_actions(0, [Protocol(1), METADATA])
     log = write_log(tmp_path, snapshot)
     before = (log / f"{0:020}.json").read_bytes()
@@ -263,7 +263,7 @@ def test_a_file_of_unknown_size_is_refused(tmp_path: Path) -> None:
         write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), METADATA, AddFile("a")]))
 
 
-def test_row_tracking_marks_and_domains_are_kept(tmp_path: Path) -> None:
+def test_domain_metadata_transactions_and_row_id_mark_are_kept(tmp_path: Path) -> None:
     domain = DomainMetadata("delta.clustering", '{"clusteringColumns":[]}')
     actions = [Protocol(1, 7, None, ["domainMetadata"]), METADATA, domain, RowIdHighWaterMark(9), Transaction("app", 4)]
     write_log(tmp_path, Snapshot.from_actions(2, actions))
@@ -281,7 +281,7 @@ def test_log_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_entry_is_written_whole_without_hard_links(
+def test_log_entry_is_published_whole_without_hard_links(
     tmp_path: Path, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def link(source: object, target: object) -> None:
@@ -300,7 +300,7 @@ def test_entry_is_written_whole_without_hard_links(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_failed_entry_is_removed(tmp_path: Path) -> None:
+def test_incomplete_log_entry_is_removed(tmp_path: Path) -> None:
     def write() -> None:
         with writer._published(tmp_path / "x.json") as temporary:
             temporary.write_text("half")
@@ -311,7 +311,7 @@ def test_failed_entry_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_checkpoint_replaces_the_commits_before_it(tmp_path: Path) -> None:
+def test_checkpoint_alone_restores_the_snapshot(tmp_path: Path) -> None:
     actions = [Protocol(1, 2), METADATA, AddFile("a", {}, 1), AddFile("b", {}, 2), Transaction("app", 4)]
     write_log(tmp_path, Snapshot.from_actions(0, actions))
     commit = Commit(1, 5_000, None, None, adds=(AddFile("c", {}, 3),), removes=(RemoveFile("a", deletion_timestamp=7),))

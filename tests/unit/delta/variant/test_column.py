@@ -110,7 +110,7 @@ SCALARS = [
     (text("short", long=True), '"short"', "short"),
     (text("x" * 64), '"' + "x" * 64 + '"', "x" * 64),
     (text(""), '""', ""),
-    # Types that Spark does not print, in the same style.
+    # Types that Spark cannot print, in the same format.
     (long_(17, 0), '"00:00:00"', datetime.time(0)),
     (long_(17, 45_296_000_001), '"12:34:56.000001"', datetime.time(12, 34, 56, 1)),
     (long_(18, 1_704_067_200_000_000_001), '"2024-01-01 00:00:00.000000001+00:00"',
@@ -123,7 +123,7 @@ SCALARS = [
 
 
 @pytest.mark.parametrize(("value", "shown", "python"), SCALARS, ids=[shown[:30] for _, shown, _ in SCALARS])
-def test_every_primitive_type_becomes_text_and_python(value, shown, python):
+def test_every_primitive_type_is_converted_to_json_and_python(value, shown, python):
     assert as_json(value) == shown
     decoded = variant_to_python(value, EMPTY)
     assert decoded == python
@@ -131,7 +131,7 @@ def test_every_primitive_type_becomes_text_and_python(value, shown, python):
     json.loads(shown)
 
 
-def test_length_of_a_text_column_is_limited(monkeypatch):
+def test_length_of_a_json_column_is_limited(monkeypatch):
     values = column([(primitive(1), EMPTY), None, (primitive(2), EMPTY)])
     assert variant_to_json(values).to_pylist() == ["true", None, "false"]
     monkeypatch.setattr(variant_column, "_LONGEST_COLUMN", 9)
@@ -232,7 +232,7 @@ def test_trees_deeper_than_the_limit_are_refused():
 
 
 @pytest.mark.parametrize("value_first", [False, True])
-def test_null_struct_is_null_and_variant_null_is_text(value_first):
+def test_null_struct_is_null_and_variant_null_is_json_null(value_first):
     array = column([(primitive(0), EMPTY), None, (primitive(1), EMPTY)], value_first=value_first)
     assert variant_to_json(array).to_pylist() == ["null", None, "true"]
     assert variant_to_json(array).type == pa.string()
@@ -328,7 +328,7 @@ def test_damaged_variants_are_refused(value, metadata, reason):
         as_json(value, metadata)
 
 
-def test_shared_children_are_refused():
+def test_overlapping_children_are_refused():
     # Each level lists the next one eight times: without the check, a few hundred bytes would hold 8**12 values.
     value = primitive(0)
     for _ in range(12):
@@ -610,7 +610,7 @@ def test_columns_outside_the_specification_are_refused(typed, row, reason):
 
 
 def group(**fields: pa.Array) -> pa.StructArray:
-    """Return a struct array; a name with ``_`` at its end repeats a field."""
+    """Return a struct array. Trailing ``_`` are dropped from names, so that a name can occur twice."""
     return pa.StructArray.from_arrays(list(fields.values()), names=[name.rstrip("_") for name in fields])
 
 

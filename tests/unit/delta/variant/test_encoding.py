@@ -22,10 +22,10 @@ def test_numbers_have_the_fewest_bytes_that_hold_them(largest: int, width: int) 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 300])
 @pytest.mark.parametrize("size", [1, 250, 70_000])
-def test_objects_and_arrays_equal_those_of_another_encoder(count: int, size: int) -> None:
+def test_objects_and_arrays_match_an_independent_encoder(count: int, size: int) -> None:
     values = [primitive(0)] * (count - 1) + [text("x" * size)] * bool(count)
     assert encoding.encode_array(values) == container(values)
-    # The ids are in another order than the names.
+    # The field ids are not in the order of the names.
     for first in (0, 200, 70_000):
         names = [(f"{number:05}", first + count - number, value) for number, value in enumerate(values)]
         encoded = encoding.encode_object(names[::-1])
@@ -35,14 +35,14 @@ def test_objects_and_arrays_equal_those_of_another_encoder(count: int, size: int
 
 
 @pytest.mark.parametrize("size", [0, 1, 62, 63, 64, 300])
-def test_text_up_to_63_bytes_has_the_short_form(size: int) -> None:
+def test_string_up_to_63_bytes_has_the_short_form(size: int) -> None:
     assert encoding.write_primitive(encoding.Primitive.STRING, b"x" * size) == text("x" * size)
     data = struct.pack("<I", size) + b"x" * size
     assert encoding.write_primitive(encoding.Primitive.BINARY, b"x" * size) == primitive(15, data)
 
 
 @pytest.mark.parametrize("size", [1, 20])
-def test_short_text_ends_within_its_buffer(size: int) -> None:
+def test_short_string_beyond_its_buffer_is_refused(size: int) -> None:
     value = bytes(9) + text("x" * size)
     assert encoding.size_of(value, 9, len(value)) == size + 1
     with pytest.raises(DataError, match=f"ends inside a string: {size + 1} bytes expected, {size} found"):
