@@ -22,7 +22,7 @@ def client(serve_demo: Any) -> ds.SharingClient:
     return ds.SharingClient(serve_demo.profile_path)
 
 
-def test_tables_are_indexed_and_names_complete(client: ds.SharingClient) -> None:
+def test_names_are_looked_up_by_index_and_offered_by_ipython(client: ds.SharingClient) -> None:
     assert client["demo"]["shop"]["orders"] == client.table("demo.shop.orders")
     assert client._ipython_key_completions_() == ["demo"]
     assert client["demo"]._ipython_key_completions_() == ["shop", "weather", "lake"]
@@ -30,7 +30,7 @@ def test_tables_are_indexed_and_names_complete(client: ds.SharingClient) -> None
     assert repr(client["demo"]["shop"]) == "Contents(demo.shop)"
 
 
-def test_schema_keys_name_the_type_of_each_asset(client: ds.SharingClient) -> None:
+def test_keys_of_a_schema_state_the_kind_of_each_asset(client: ds.SharingClient) -> None:
     shop = client["demo"]["shop"]
     assert shop._ipython_key_completions_() == SHOP
     assert [repr(shop[key]) for key in shop] == [
@@ -51,7 +51,7 @@ def test_schema_keys_name_the_type_of_each_asset(client: ds.SharingClient) -> No
         assert shop["volume:document"].id
 
 
-def test_prefix_in_a_key_is_not_confused_with_a_table_name(tmp_path: pathlib.Path) -> None:
+def test_table_names_that_look_like_prefixed_keys_are_found(tmp_path: pathlib.Path) -> None:
     demo.build(tmp_path)
     names = ["volume:x", "table:y", "volume:", "a:b"]
     tables = {f"s.d.{name}": tmp_path / "shop" / "orders" for name in names}
@@ -62,7 +62,7 @@ def test_prefix_in_a_key_is_not_confused_with_a_table_name(tmp_path: pathlib.Pat
         assert [schema[key].version() for key in schema] == [6] * 4
 
 
-def test_iteration_gives_the_contained_names(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_iteration_over_a_level_lists_its_names(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     assert list(client) == [name for name in client] == ["demo"]  # noqa: C416
     assert {share: {schema: list(client[share][schema]) for schema in client[share]} for share in client} == {
@@ -88,7 +88,7 @@ def test_membership_is_case_insensitive(client: ds.SharingClient) -> None:
 
 
 @pytest.mark.parametrize("item", [0, None, ds.Share("demo"), ("demo", "shop")], ids=repr)
-def test_lookup_accepts_only_names(client: ds.SharingClient, item: Any) -> None:
+def test_lookup_refuses_keys_that_are_not_strings(client: ds.SharingClient, item: Any) -> None:
     for level in (client, client["demo"], client["demo"]["shop"]):
         with pytest.raises(ds.UsageError, match="Expected a name as text before 'in', found"):
             assert item in level
@@ -105,7 +105,9 @@ def test_lookup_accepts_only_names(client: ds.SharingClient, item: Any) -> None:
         (["demo", "shop.orders"], r"write client\.table\('demo\.shop\.orders'\)\.$"),
     ],
 )
-def test_full_name_is_not_a_share_name(client: ds.SharingClient, path: list[str], write: str) -> None:
+def test_error_for_a_name_of_several_parts_shows_the_call(
+    client: ds.SharingClient, path: list[str], write: str
+) -> None:
     with pytest.raises(ds.UsageError, match=write):
         functools.reduce(operator.getitem, path, client)
 
@@ -176,7 +178,7 @@ def test_error_suggests_the_nearest_share_and_schema(
     assert raised.value.message.count(advice) == 1
 
 
-def test_names_are_listed_only_when_one_is_wrong(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_existing_names_are_read_without_a_listing(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     client["demo"]["shop"]["orders"].version()
     assert set(serve_demo.stats()["requests"]) == {"table", "version"}
@@ -202,7 +204,7 @@ def test_history_counts_changes_across_schema_changes(client: ds.SharingClient) 
     assert client.table("demo.shop.orders").history(3, 4)[1].updates == 87
 
 
-def test_history_of_a_missing_table_is_requested_once(client: ds.SharingClient, serve_demo: Any) -> None:
+def test_history_of_a_missing_table_suggests_a_name(client: ds.SharingClient, serve_demo: Any) -> None:
     serve_demo.reset_stats()
     with pytest.raises(ds.NotFoundError, match=r"Did you mean 'demo\.shop\.orders'\?"):
         client.table("demo.shop.oders").history()

@@ -19,12 +19,14 @@ from tests.regressions.hand_made import HandMadeTable
 
 
 @pytest.mark.parametrize("name", ["counter", "counter(7)"])
-def test_new_type_needs_only_a_row_in_types(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_in_types_makes_a_new_type_readable(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(TYPES, "counter", dataclasses.replace(TYPES["long"], width=1e6))
     monkeypatch.setitem(SPELLINGS, "counter", lambda text: text.startswith("counter("))
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", name), ("p", name)), partition_by=["p"])
     for number in (1, 2, 3):
-        # The file has a smaller integer type; the log and the footer have bounds.
+        # The file has a smaller integer type than the table, and bounds are in both the log and the footer.
         add = table.file(pa.table({"id": [number], "c": pa.array([number * 10], pa.int16())}), {"p": str(number)})
         bound = {"c": number * 10}
         add["add"]["stats"] = json.dumps({"numRecords": 1, "minValues": bound, "maxValues": bound})

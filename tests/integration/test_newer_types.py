@@ -1,4 +1,4 @@
-"""Geometry, geography and nanosecond timestamps: from files of several writers to libraries that support them."""
+"""Geometry, geography and nanosecond timestamps from files of several writers, in every library that supports them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def schema(*fields: tuple[str, str]) -> str:
 
 @pytest.fixture
 def places(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
-    """Two files; their geometry statistics are a corner of a bounding box, which is not a bound of text or bytes."""
+    """A table of two files. Their statistics of geometries are corners of bounding boxes, which are no bounds for
+    bytes."""
     table = HandMadeTable(tmp_path / "t").create(
         schema(("id", "long"), ("geom", "geometry(EPSG:3857)"), ("geog", "geography(OGC:CRS84, spherical)")),
         features=["geospatial"],
@@ -106,7 +107,8 @@ def test_bounding_boxes_skip_no_row(places: ds.SharedTable, condition: str, expe
 
 @pytest.fixture
 def moments(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
-    """Partitions with nanoseconds, including null; statistics truncated to milliseconds, as delta-rs writes them."""
+    """A table with partitions by nanoseconds, one of them null, and with statistics in milliseconds, as delta-rs writes
+    them."""
     table = HandMadeTable(tmp_path / "t").create(
         schema(("id", "long"), ("at", "timestamp_nanos"), ("wall", "timestamp_nanos_ntz"), ("p", "timestamp_nanos")),
         partition_by=["p"],
@@ -153,11 +155,11 @@ def test_filters_distinguish_nanoseconds(moments: ds.SharedTable, condition: str
     assert [value.value for value in in_memory["p"].dropna()] == [1001, 2000]
 
 
-def test_only_files_out_of_range_are_skipped(moments: ds.SharedTable) -> None:
+def test_filter_on_nanoseconds_skips_files(moments: ds.SharedTable) -> None:
     assert "files: 1 " in moments.scan(filter="wall >= TIMESTAMP_NTZ '1970-01-01 00:00:02.5'").explain()
 
 
-def test_tables_written_by_delta_rs_are_read(tmp_path: pathlib.Path) -> None:
+def test_nanosecond_table_of_delta_rs_is_read(tmp_path: pathlib.Path) -> None:
     fields = schema(("a", "timestamp_nanos"), ("b", "timestamp_nanos_ntz"), ("p", "timestamp_nanos"))
     table = deltalake.DeltaTable.create(str(tmp_path / "t"), deltalake.Schema.from_json(fields), partition_by=["p"])
     # delta-rs 1.6 truncates values to microseconds.
@@ -212,7 +214,7 @@ def test_deletion_vector_at_offset_0_removes_its_rows(tmp_path: pathlib.Path, of
     assert [add["deletionVector"]["offset"] for add in adds] == [1]
 
 
-def test_void_column_with_a_later_type_is_null_in_old_files(tmp_path: pathlib.Path) -> None:
+def test_void_column_that_got_a_type_is_null_in_old_files(tmp_path: pathlib.Path) -> None:
     """Delta log protocol, "Void Type": the change needs no table feature, and data files never have a void column."""
     feed = {"delta.enableChangeDataFeed": "true"}
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("v", "void")), properties=feed)

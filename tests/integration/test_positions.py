@@ -1,4 +1,4 @@
-"""A sample of ``python -m tests.soak positions``: responses that are truncated or reset after a given byte."""
+"""A sample of ``python -m tests.soak positions``, which truncates or resets responses after each byte."""
 
 from __future__ import annotations
 

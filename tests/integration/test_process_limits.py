@@ -1,4 +1,4 @@
-"""Reads when the system has no more threads or file descriptors, or when a process was forked during a read."""
+"""Reads when the system has no threads or file descriptors left, and in a process that was forked during a read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROWS = 2755
 
 
 def run(program: str, profile: str, *arguments: object) -> list[Any]:
-    """Return the lines that ``program`` prints as JSON; ``load()`` reads the table, and ``described()`` returns the
-    result or the error."""
+    """Run ``program`` and decode the JSON lines that it prints. It can call ``load()``, which reads the table, and
+    ``described()``, which returns the result or the error."""
     head = """
         import json, os, sys, threading, time
         import delta_sharing_client as ds
@@ -70,8 +70,8 @@ FEW_FILES = """
 @pytest.mark.parametrize(
     ("state", "left"), [("cold", 0), ("cold", 1), ("cold", 2), ("cold", 3), ("cold", 8), ("warm", 0), ("warm", 2)]
 )
-def test_running_out_of_file_descriptors_is_our_error(serve_demo: Any, state: str, left: int) -> None:
-    """``left`` more files can be opened: for imports, the event loop, the profile and connections."""
+def test_read_without_file_descriptors_raises_our_error(serve_demo: Any, state: str, left: int) -> None:
+    """The process can open ``left`` more files, which imports, the event loop, the profile and connections need."""
     result, later = run(FEW_FILES, serve_demo.profile_path, state, left)
     if result != ROWS:
         is_ours, _, message = result
@@ -82,7 +82,7 @@ def test_running_out_of_file_descriptors_is_our_error(serve_demo: Any, state: st
 
 # --- forks ---
 
-# The thread ``reading`` spends some time importing the module ``slow``.
+# The thread ``reading`` imports the module ``slow``, which takes some time.
 SLOW_IMPORT = """
     import importlib.machinery, signal
 
@@ -140,7 +140,7 @@ def test_child_forked_during_the_first_read_can_read(serve_demo: Any, module: st
     assert (in_child, in_parent, status) == (ROWS, ROWS, 0)
 
 
-def test_forked_child_that_would_wait_for_an_import_fails(serve_demo: Any) -> None:
+def test_read_in_a_child_forked_during_an_import_fails(serve_demo: Any) -> None:
     program = "from delta_sharing_client import forks\nforks._LONGEST_WAIT = 0.1\n"
     in_child, in_parent, status = run(
         program + textwrap.dedent(DURING_THE_FIRST_READ), serve_demo.profile_path, "requests", 60
@@ -174,7 +174,7 @@ def test_fork_does_not_wait_for_imports_of_other_threads(serve_demo: Any) -> Non
 # --- threads ---
 
 
-def test_running_out_of_threads_is_our_error(serve_demo: Any) -> None:
+def test_read_without_new_threads_raises_our_error(serve_demo: Any) -> None:
     program = """
         import asyncio
 

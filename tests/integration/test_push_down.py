@@ -1,4 +1,4 @@
-"""Queries of other engines fetch as much as an explicit scan: columns, filters and limits are pushed down."""
+"""Queries of other engines push columns, filters and limits down, so they fetch about as much as an explicit scan."""
 
 from __future__ import annotations
 
@@ -84,14 +84,15 @@ QUERIES = {
     "nothing": (["id"], "id < 0"),
 }
 if PYARROW < 19:
-    # This DuckDB passes IN lists in a form that is not pushed down, so it fetches more; the rows are the same.
+    # With this pyarrow, DuckDB passes IN lists in a form that is not pushed down, so it fetches more than the explicit
+    # scan.
     del QUERIES["a list"]
 DUCKDB = tuple(map(int, duckdb.__version__.split(".")[:2]))
 POLARS = tuple(map(int, pl.__version__.split(".")[:2]))
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_duckdb_fetches_the_same_as_an_explicit_scan(
+def test_duckdb_fetches_about_as_much_as_an_explicit_scan(
     query: str, table: ds.SharedTable, fetched: Fetched, connection: duckdb.DuckDBPyConnection
 ) -> None:
     columns, condition = QUERIES[query]
@@ -102,13 +103,13 @@ def test_duckdb_fetches_the_same_as_an_explicit_scan(
 
     assert sorted(rows) == sorted(tuple(row[name] for name in columns) for row in explicit.to_pylist())
     if query == "a list" and DUCKDB < (1, 3):
-        # This engine evaluates IN lists itself and needs all rows of these columns.
+        # This DuckDB evaluates IN lists itself, so it needs all rows of these columns.
         least = fetched(lambda: table.scan([*columns, "id"]).to_arrow())[1]
     assert bytes_ <= 1.1 * least + _condition_bytes(table, columns, condition, fetched)
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_polars_fetches_the_same_as_an_explicit_scan(query: str, table: ds.SharedTable, fetched: Fetched) -> None:
+def test_polars_fetches_about_as_much_as_an_explicit_scan(query: str, table: ds.SharedTable, fetched: Fetched) -> None:
     columns, condition = QUERIES[query]
     explicit, least = fetched(lambda: table.scan(columns, condition).to_arrow())
     lazy = table.scan().to_polars(lazy=True)
@@ -120,7 +121,7 @@ def test_polars_fetches_the_same_as_an_explicit_scan(query: str, table: ds.Share
 
 
 def _condition_bytes(table: ds.SharedTable, columns: list[str], condition: str | None, fetched: Fetched) -> int:
-    """Return the bytes of the columns in the condition, which an engine that filters again needs."""
+    """Return the bytes of the condition's columns, which an engine needs if it filters again."""
     if condition is None:
         return 0
     names = [name for name in ("id", "name", "day") if name in condition and name not in columns]
@@ -136,7 +137,7 @@ def test_limit_of_a_query_stops_the_read(table: ds.SharedTable, fetched: Fetched
         assert bytes_ < whole / FILES * 1.1
 
 
-def test_limit_of_the_read_applies_before_an_engines_filter(
+def test_limit_of_the_scan_applies_before_the_engines_filter(
     table: ds.SharedTable, connection: duckdb.DuckDBPyConnection
 ) -> None:
     first = table.scan(limit=10)
@@ -148,7 +149,7 @@ def test_limit_of_the_read_applies_before_an_engines_filter(
     assert rows["id"].to_pylist() == matching
 
 
-def test_polars_counts_rows_before_it_filters_them(table: ds.SharedTable) -> None:
+def test_polars_applies_head_and_filter_in_the_given_order(table: ds.SharedTable) -> None:
     lazy, eager = table.scan().to_polars(lazy=True), pl.from_arrow(table.scan().to_arrow())
     for frame in (lazy, eager.lazy()):
         frame.collect()
@@ -177,21 +178,21 @@ TOP_N: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 @pytest.mark.parametrize("query", TOP_N)
 def test_top_k_of_a_lazy_frame_equals_an_eager_one(table: ds.SharedTable, query: str, engine: Any) -> None:
-    """Some versions of Polars push down a dynamic top-k predicate that only their engine can evaluate."""
+    """Some versions of Polars push down a dynamic predicate for the top k rows that only Polars can evaluate."""
     lazy, eager = table.scan().to_polars(lazy=True), pl.from_arrow(table.scan().to_arrow())
     rows, expected = TOP_N[query](lazy).collect(engine=engine), TOP_N[query](eager.lazy()).collect()
-    # The order of a top-k is undefined, and no two rows tie.
+    # The order of the top k rows is undefined, and no two rows tie.
     assert rows.sort("id").equals(expected.sort("id"))
 
 
-def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTable) -> None:
+def test_engines_see_the_schema_and_rows_of_the_scan(table: ds.SharedTable) -> None:
     scan = table.scan(["name", "id"], "id < 3")
     assert scan.to_polars(lazy=True).collect_schema().names() == ["name", "id"]
     if POLARS >= (1, 31):
         unoptimised = scan.to_polars(lazy=True).collect(optimizations=pl.QueryOptFlags.none())
         assert unoptimised.equals(pl.from_arrow(scan.to_arrow()))
     with pytest.MonkeyPatch.context() as patch:
-        # Dynamic predicates of Polars are not part of the filter evaluated here.
+        # Simulates that our engine evaluates a different filter, which shows that Polars passes its filter to it.
         patch.setattr("delta_sharing_client.outputs.polars.without_hints", lambda _: pl.col("id") == 2)
         assert scan.to_polars(lazy=True).filter(pl.col("id") > 0).collect()["id"].to_list() == [2]
     assert pa.table(scan.to_dataset().scanner(["id"])).equals(scan.to_arrow().select(["id"]))
@@ -199,7 +200,7 @@ def test_query_reads_the_latest_version_with_the_scans_schema(table: ds.SharedTa
     assert pa.table(scan.to_dataset()).num_rows == scan.count() == scan.to_dataset().count_rows() == 3
 
 
-def test_count_needs_only_the_log(table: ds.SharedTable, fetched: Fetched) -> None:
+def test_count_without_a_filter_downloads_no_data(table: ds.SharedTable, fetched: Fetched) -> None:
     assert fetched(lambda: table.scan().count()) == (FILES * ROWS, 0)
     assert table.scan(filter="id < 7").count() == 7
     assert table.scan(limit=5).count() == 5
@@ -219,7 +220,7 @@ def test_engines_count_rows_without_their_data(
     assert rows == [(1,)] * 3
     assert bytes_ <= by_duckdb
     assert fetched(lambda: frame.select(pl.len()).collect().item()) == (FILES * ROWS, by_polars)
-    # With a filter, only its column.
+    # With a filter, they need only its column.
     _, least = fetched(table.scan(["id"], "id < 30000").to_arrow)
     rows, bytes_ = fetched(connection.sql("SELECT count(*) FROM s.s.t WHERE id < 30000").fetchall)
     assert rows == [(30_000,)]
@@ -227,13 +228,15 @@ def test_engines_count_rows_without_their_data(
     rows, bytes_ = fetched(lambda: frame.filter(pl.col("id") < 30_000).select(pl.len()).collect().item())
     assert rows == 30_000
     assert bytes_ <= 1.1 * least
-    # The column for counting has a name that no table uses.
+    # The additional column for counting has a name that the table does not use.
     assert frame.collect_schema().names() == connection.sql("FROM s.s.t").columns == table.scan().schema.names
     assert table.scan(limit=7).to_duckdb(connection).aggregate("count(*)").fetchall() == [(7,)]
     assert table.scan(limit=7).to_polars(lazy=True).select(pl.len()).collect().item() == 7
 
 
-def test_column_with_the_counting_name_is_read_normally(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_table_may_have_a_column_with_the_name_for_counting(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
     write_deltalake(tmp_path / "t", pa.table({"_Rows": [5, 6], "_rows1": [True, None]}))
     with mock_server.running(tables={"s.s.t": tmp_path / "t"}) as server:
         scan = ds.SharingClient(server.profile_path).table("s.s.t").scan()
@@ -279,7 +282,7 @@ def test_unsupported_dataset_operations_are_refused(table: ds.SharedTable) -> No
         pads.UnionDataset(dataset.schema, [dataset]).to_table()
 
 
-def test_attached_shares_are_databases(
+def test_attached_shares_are_duckdb_databases(
     server: Any, fetched: Fetched, table: ds.SharedTable, connection: duckdb.DuckDBPyConnection
 ) -> None:
     ds.attach(connection, server.profile_path)
@@ -313,7 +316,7 @@ def test_explain_reports_files_skipped_by_the_server(table: ds.SharedTable, wire
     assert table.scan(response_format=wire).plan().table_files == FILES
 
 
-# --- expressions that name columns by position, and non-ASCII text ---
+# --- expressions that refer to columns by position, and non-ASCII text ---
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +346,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
 @pytest.mark.parametrize(
     "columns", [None, ["名"], ["o", "id"], [], {"double": pc.field(1) * 2, "名": pc.field("名")}][:: 1 if ALL else 2]
 )
-def test_dataset_returns_the_same_as_in_memory_rows(odd: ds.SharedTable, condition: Any, columns: Any) -> None:
+def test_dataset_returns_the_same_rows_as_one_in_memory(odd: ds.SharedTable, condition: Any, columns: Any) -> None:
     dataset, near = odd.scan().to_dataset(), pads.dataset(odd.scan().to_arrow())
     expected = near.to_table(columns=columns, filter=condition)
     assert dataset.to_table(columns=columns, filter=condition).equals(expected)

@@ -1,4 +1,4 @@
-"""The query id of a read is in every request, in its errors and in the log."""
+"""The query id of a read is in each of its requests, in its errors and in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The recipes of docs/recipes.md run with the named packages and the sample tables: bash scripts/engines."""
+"""The recipes in docs/recipes.md run with the packages that they name and with the sample tables: bash
+scripts/engines."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import pytest
 
 import delta_sharing_client as ds
 
-# scripts/engines runs a test only where its package must be installed.
+# scripts/engines runs each test in an environment in which its package is installed.
 MUST_RUN = bool(os.environ.get("RECIPES_MUST_RUN"))
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
 
@@ -31,7 +32,7 @@ def package(name: str) -> Any:
 
 
 def recipe(title: str, kind: str = "py") -> str:
-    """Return the code block of a kind below its title: the first line, or a heading or text before the block."""
+    """Return the code block of a kind that has a title: its first line, or a heading or text before it."""
     blocks: list[str] = re.findall(rf"```{kind}\n(.*?)```", PAGE.read_text().split(title, 1)[1], re.DOTALL)
     return blocks[0]
 
@@ -52,13 +53,13 @@ def test_every_recipe_is_run() -> None:
     blocks = re.findall(r"```(\w+)\n(?:# (\w+))?", PAGE.read_text())
     tested = {match[1] for name in globals() if (match := re.fullmatch("test_(.*)_recipe", name))}
     assert {title.lower() for kind, title in blocks if kind == "py"} == tested
-    # dbt needs a profile and a model, Kedro a catalog.
+    # The other blocks are dbt's profile and model and Kedro's catalog.
     assert sorted(kind for kind, _ in blocks if kind != "py") == ["sql", "yaml", "yaml"]
 
 
 @pytest.fixture
 def orders(serve_demo: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> ds.SharedTable:
-    """The table of the recipes; the profile is in the current directory."""
+    """The table that the recipes read; its profile is in the working directory."""
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     return ds.SharingClient("demo.share").table("demo.shop.orders")
@@ -78,7 +79,7 @@ def test_streamlit_recipe(orders: ds.SharedTable, serve_demo: Any) -> None:
         assert len(app.dataframe[0].value) == expected[country] > 0
     assert expected["DE"] != expected["FR"]
     serve_demo.reset_stats()
-    app.run()  # an equal read of another client
+    app.run()  # the same read by another client
     assert not serve_demo.stats()["bytes"].get("data")
 
 
@@ -120,7 +121,7 @@ def test_dbt_recipe(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
     (tmp_path / "profiles.yml").write_text(recipe("# dbt", "yaml"))
     (tmp_path / "dbt_project.yml").write_text("name: shop\nprofile: shop\nversion: '1.0'\nmodel-paths: [models]\n")
     (tmp_path / "models").mkdir()
-    for name in ("by_country", "again"):  # two at a time
+    for name in ("by_country", "again"):  # dbt runs two models at a time
         (tmp_path / "models" / f"{name}.sql").write_text(recipe("# dbt", "sql"))
     command = [sys.executable, "-m", "dbt.cli.main", "run", "--threads", "2", "--profiles-dir", "."]
     environment = {**os.environ, "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
@@ -203,12 +204,12 @@ def test_pytorch_recipe(orders: ds.SharedTable, tmp_path: pathlib.Path) -> None:
         + "    return loader\n\n\n"
         + "\n".join(line for line in code("PyTorch").splitlines() if not line.startswith("loader"))
     )
-    sys.path.insert(0, str(tmp_path))  # for the workers as well
+    sys.path.insert(0, str(tmp_path))  # the worker processes import it as well
     try:
         import training  # type: ignore[import-not-found]
 
         loader = training.rows(scan)
-        for _ in range(2):  # epochs
+        for _ in range(2):  # two epochs
             results = [{name: values.tolist() for name, values in batch.items()} for batch in loader]
             ids = sorted(functools.reduce(operator.iadd, (batch["order_id"] for batch in results), []))
             assert ids == sorted(scan.to_arrow()["order_id"].to_pylist())

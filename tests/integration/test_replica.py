@@ -1,4 +1,4 @@
-"""A local Delta copy: its downloads, the files it keeps, and that readers never see a partial update."""
+"""Local Delta copies: what an update downloads, which files it keeps, and that readers never see a partial update."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_update_without_changes_writes_nothing(shared: Shared, copy: pathlib.Pat
     assert sorted(copy.rglob("*")) == files
 
 
-def test_version_without_file_changes_is_recorded(shared: Shared, copy: pathlib.Path) -> None:
+def test_new_version_without_new_files_is_recorded(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
     shared.writer.commit()
@@ -139,7 +139,7 @@ def test_new_deletion_vector_does_not_refetch_the_file(shared: Shared, copy: pat
     assert ids(copy, version=1) == list(range(1, 9))
 
 
-# A data file whose size differs from the log changes the declared size of the table.
+# The fault changes the declared size of a file, so the declared size of the table is wrong as well.
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 def test_failed_download_leaves_the_copy_unchanged(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
@@ -177,7 +177,7 @@ def test_expired_urls_are_renewed(shared: Shared, copy: pathlib.Path) -> None:
     assert shared.table.replicate(copy).downloaded_files == 1
 
 
-def test_body_that_is_not_parquet_is_refused(shared: Shared, copy: pathlib.Path) -> None:
+def test_downloaded_file_that_is_not_parquet_is_refused(shared: Shared, copy: pathlib.Path) -> None:
     file = shared.writer.file(rows_of([1]))
     shared.writer.insert(file)
     (shared.writer.path / file.path).write_bytes(b"<html>" + b" " * (file.size - 6))
@@ -219,7 +219,7 @@ def test_in_commit_timestamps_and_row_ids_are_copied(tmp_path: pathlib.Path, cop
     assert "delta.enableInCommitTimestamps" not in DeltaLog.open(copy).snapshot().metadata.properties
 
 
-def test_older_version_can_replace_a_newer_one(shared: Shared, copy: pathlib.Path) -> None:
+def test_copy_can_go_back_to_an_older_version(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.writer.insert(rows_of([2]))
     shared.table.replicate(copy)
@@ -280,7 +280,8 @@ def test_repair_fetches_files_that_changed_on_disk(shared: Shared, copy: pathlib
     shared.table.replicate(copy)
     (first, second) = sorted((copy / "data").iterdir())
     good = first.read_bytes()
-    first.write_bytes(good[:20] + bytes([good[20] ^ 1]) + good[21:])  # of the right length and still valid Parquet
+    # the damaged file has the right length and is still valid Parquet
+    first.write_bytes(good[:20] + bytes([good[20] ^ 1]) + good[21:])
 
     assert shared.table.replicate(copy).downloaded_files == 0
     mended = shared.table.replicate(copy, repair=True)
@@ -338,7 +339,7 @@ def test_four_concurrent_updates_leave_a_correct_copy(shared: Shared, copy: path
         shared.writer.insert(shared.writer.file(rows_of([10 + number])))
 
 
-def test_size_of_a_file_declared_as_ten_terabytes_is_checked(shared: Shared, copy: pathlib.Path) -> None:
+def test_false_size_of_ten_terabytes_is_refused_in_little_memory(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(shared.writer.file(rows_of([1])))
     log = shared.writer.path / "_delta_log" / f"{1:020}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -347,7 +348,7 @@ def test_size_of_a_file_declared_as_ten_terabytes_is_checked(shared: Shared, cop
             line["add"]["size"] = 10**13
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     peaks = []
-    # Threads of other tests are traced as well.
+    # Memory of other threads is counted as well, so the smallest of three peaks is used.
     for _ in range(3):
         tracemalloc.start()
         with pytest.raises(ds.DataError, match="10000000000000"):
@@ -390,7 +391,7 @@ def test_checkpoint_follows_every_tenth_version(shared: Shared, copy: pathlib.Pa
         (log / f"{version:020}.json").unlink()
     assert ids(copy) == [7, 8, 9, 10, 11]
     assert shared.table.replicate(copy).local_version == 11
-    # Tombstones are in the checkpoint: the files of versions 9 and 10 still exist, and older ones were deleted.
+    # The checkpoint has the tombstones of files that still exist; files removed before version 9 have been deleted.
     assert len(data_files(copy) - {f"_delta_log/{10:020}.checkpoint.parquet"}) == 8
     assert shared.table.replicate(copy, retention=AT_ONCE).deleted_files == 3
 
@@ -485,7 +486,7 @@ def test_copy_of_some_columns_includes_partition_columns(tmp_path: pathlib.Path,
         result = deltalake.DeltaTable(str(copy))
         assert [field.name for field in result.schema().fields] == ["a", "s", "p"]
         assert result.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
-        # The same version, with other columns of the same files.
+        # The same version of the table is copied again, with other columns.
         client.table("s.d.t").replicate(copy)
     assert deltalake.DeltaTable(str(copy)).to_pyarrow_table().to_pylist() == [
         {"a": 1, "b": 2, "s": {"x": 3, "y": 4}, "p": "v"}
@@ -555,7 +556,7 @@ def test_parent_directories_of_a_copy_are_created(shared: Shared, copy: pathlib.
     assert ids(copy / "a" / "b") == [1]
 
 
-def test_file_exists_if_its_size_matches_or_is_unknown(shared: Shared, tmp_path: pathlib.Path) -> None:
+def test_local_file_is_kept_if_its_size_matches_or_is_unknown(shared: Shared, tmp_path: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     fetch = replica._Fetch(tmp_path, None, shared.table.scan().plan().context, ScanReport(), repair=False)
     (tmp_path / "f").write_bytes(b"abc")
@@ -563,7 +564,7 @@ def test_file_exists_if_its_size_matches_or_is_unknown(shared: Shared, tmp_path:
     assert not fetch._has_file("g", -1)
 
 
-def test_copy_has_changes_of_protocol_and_metadata(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_update_copies_changed_protocol_and_metadata(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     schema = pa.schema([("a", pa.int64())])
     table = HandMadeTable(tmp_path / "t").create(schema)
     with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
@@ -581,7 +582,7 @@ def test_copy_has_changes_of_protocol_and_metadata(tmp_path: pathlib.Path, copy:
     assert actions["txn"]["version"] == 1
 
 
-def test_file_without_an_id_is_named_by_its_unsigned_url() -> None:
+def test_file_without_an_id_is_named_after_its_unsigned_url() -> None:
     def name(url: str, file_id: str | None = None) -> str:
         return replica._file_name(SharedFile(AddFile(url), file_id))
 
@@ -629,7 +630,7 @@ def test_timestamps_of_commits_never_decrease(
     assert after in (before, before + 1)
 
 
-def test_server_tags_are_kept_next_to_the_checksum(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
+def test_tags_of_a_file_are_kept_next_to_its_checksum(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64())]))
     added = table.file(pa.table({"a": [1]}))
     added["add"]["tags"] = {"x": "y"}
@@ -647,7 +648,7 @@ def test_server_tags_are_kept_next_to_the_checksum(tmp_path: pathlib.Path, copy:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record how many parts were being read when each part started; a part is 100 bytes."""
+    """Let parts have 100 bytes, and record how many parts were being read when each part started."""
     begun: list[int] = []
     read, running = RemoteFile.read, 0
 
@@ -667,9 +668,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def test_parts_of_a_file_are_written_in_place_few_at_a_time(
-    shared: Shared, copy: pathlib.Path, at_once: list[int]
-) -> None:
+def test_file_is_downloaded_in_parts_two_at_a_time(shared: Shared, copy: pathlib.Path, at_once: list[int]) -> None:
     shared.writer.insert(rows_of(range(300)))
     options = dataclasses.replace(QUICK, max_concurrent_requests=2)
     shared.table.replicate(copy, options=options)
@@ -681,7 +680,7 @@ def test_parts_of_a_file_are_written_in_place_few_at_a_time(
     assert ids(copy) == list(range(300))
 
 
-def test_error_of_a_part_fails_the_update(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_part_fails_the_update(shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared.writer.insert(rows_of([1]))
 
     async def broken(file: RemoteFile, part: Any) -> pa.Buffer:
@@ -694,7 +693,7 @@ def test_error_of_a_part_fails_the_update(shared: Shared, copy: pathlib.Path, mo
     assert not list((copy / "data").iterdir())
 
 
-def test_file_with_mismatched_parts_is_read_again_once(
+def test_file_that_changed_between_parts_is_read_again_once(
     shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.writer.insert(rows_of([1]))
@@ -725,7 +724,7 @@ def test_file_with_mismatched_parts_is_read_again_once(
         shared.table.replicate(copy.with_name("other"))
 
 
-def test_files_deleted_by_another_program_are_ignored(
+def test_listed_files_that_no_longer_exist_are_ignored(
     shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.writer.insert(rows_of([1]))

@@ -1,4 +1,4 @@
-"""Credentials are never shown: every repr, log line, plan, report and error of complete reads."""
+"""Complete and failing reads show no credentials in any repr, log line, plan, report or error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_successful_read_shows_no_credential(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("response_format", ["parquet", "delta"])
-# With wrong file sizes, their sum differs from the size of the table.
+# The fault that changes file sizes also makes their sum differ from the table's size, which causes a warning.
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
 def test_failing_read_shows_no_credential(
     server: Any, fault: str, response_format: str, caplog: pytest.LogCaptureFixture
@@ -186,8 +186,8 @@ def test_command_line_prints_no_credential(
 
 
 def _all_of(error: BaseException) -> list[str]:
-    """Return everything that an unhandled ``error`` would print, including attributes and all causes, also
-    suppressed ones."""
+    """Return everything that an unhandled ``error`` could print: its attributes, and all its causes, even suppressed
+    ones."""
     texts = [repr(pickle.loads(pickle.dumps(error)))]
     pending: list[BaseException | None] = [error]
     while pending:

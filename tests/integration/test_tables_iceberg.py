@@ -1,4 +1,4 @@
-"""Tables written by Iceberg's Spark runtime: rows, filters and lineage equal those that Spark reads."""
+"""Tables written by Iceberg's Spark runtime: snapshots and filters have the rows that Spark reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.iceberg import lake
 from tests.iceberg.warehouse import rows_of
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
-# Tables whose filters name partition columns.
+# Tables with filters on partition columns.
 BY_PARTITION = [
     *("bucket-partitions", "evolved-partitions", "time-partitions", "truncate-decimal-partitions"),
     *("truncate-partitions", "year-hour-partitions"),
@@ -27,7 +27,7 @@ WITH_FILTERS = [name for name in lake.NAMES if lake.expected(name)["filters"]]
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return rows without lineage, with values of this package's types."""
+    """Return the rows without the columns of row lineage."""
     return table.drop_columns([name for name in LINEAGE if name in table.column_names])
 
 
@@ -53,15 +53,16 @@ def test_current_rows_equal_those_that_spark_reads(name: str) -> None:
 def test_filters_select_the_rows_that_spark_selects(name: str) -> None:
     filters = lake.expected(name)["filters"]
 
-    # Filters of partitioned tables and of one unpartitioned table are drawn at random; the others are listed one by
-    # one.
+    # Tables with "partitions" in their names have many random filters, of which a sample is enough; the other filters
+    # were chosen by hand.
     for one in sample(filters, 3, WITH_FILTERS.index(name) % 3) if "partitions" in name else filters:
         rows = lake.read(name, ScanRequest(columns=["id"], filter=parse_filter(one["sql"])))
         assert sorted(rows["id"].to_pylist()) == one["ids"], one["sql"]
 
 
 def test_nan_is_greater_than_every_number() -> None:
-    # This holds in Spark, too, but the runtime skips files by bounds that ignore NaN and loses such rows.
+    # This is also true in Spark, but Iceberg's runtime skips files by bounds that ignore NaN, and so loses rows with
+    # NaN.
     lost = 0
     rows = {row["id"]: row for row in lake.rows("not-a-number", "current").to_pylist()}
 
@@ -79,7 +80,7 @@ def test_nan_is_greater_than_every_number() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_FILTERS if "partitions" in name])
-def test_filters_skip_files(name: str) -> None:
+def test_filters_skip_files_by_statistics_and_partition(name: str) -> None:
     options = ReadOptions()
     skipped = [
         plan_snapshot(lake.load(name), ScanRequest(filter=parse_filter(one["sql"])), options).skipped
@@ -107,7 +108,7 @@ def test_buckets_of_timestamps_and_decimals_skip_files(text: str) -> None:
     assert len(rows) == sum(row[column] in values for row in whole)
 
 
-def test_test_tables_have_the_features_they_are_named_after() -> None:
+def test_there_are_enough_tables_filters_and_lineages() -> None:
     assert len(lake.NAMES) >= 39
     assert sum(len(lake.expected(name)["filters"]) for name in lake.NAMES) >= 543
     assert sum(one["lineage"] for name in lake.NAMES for _, one in lake.snapshots(name)) >= 30

@@ -1,4 +1,4 @@
-"""Tables written by Delta Lake for Spark, read through server and client: exactly the rows that Spark reads.
+"""Tables written by Delta Lake for Spark have, through server and client, exactly the rows that Spark reads.
 
 Every version, both response formats, change feeds and row lineage. ``tests/tables_spark/make_tables.py`` made them.
 """
@@ -26,7 +26,7 @@ from tests.versions import PYARROW
 TABLES = spark_rows.tables()
 FORMATS = ("delta", "parquet")
 
-# pyarrow versions refuse files with unknown Parquet types; tests/golden tests that.
+# Old versions of pyarrow refuse files with Parquet types that they do not know; tests/golden tests that.
 NEEDED = {"variant": 22, "geospatial": 21}
 READ = [table for table in TABLES if all(least <= PYARROW for part, least in NEEDED.items() if part in table.name)]
 by_table = pytest.mark.parametrize("table", READ, ids=lambda table: table.name)
@@ -45,7 +45,7 @@ def shared(client: ds.SharingClient, table: SparkTable) -> ds.SharedTable:
     return client.table(f"spark.tables.{table.name}")
 
 
-def test_tables_cover_every_feature_singly_and_in_pairs() -> None:
+def test_tables_with_single_and_paired_features_exist() -> None:
     names = {table.name for table in TABLES}
 
     assert len(TABLES) > 80
@@ -88,7 +88,8 @@ def test_change_feed_has_the_rows_that_spark_reads(client: ds.SharingClient, tab
             continue
         assert_changes(feed.to_arrow(), table.fields(end), query["columns"], query["rows"], f"{start} to {end}")
         for version in range(start, end + 1):
-            # Spark's rows have the schema at the end of the range; rows of another schema would have to be cast first.
+            # Spark's rows have the schema at the end of the range, so single versions are only compared if they have
+            # this schema.
             if table.fields(version) != table.fields(end) or version == 0:
                 continue
             one = shared(client, table).changes(version, version, response_format=wire).to_arrow()
@@ -129,7 +130,8 @@ def assert_rows(
     assert table.schema.names == [field["name"] for field in fields], what
     assert table.schema.types == [spark_rows.arrow_type(kind) for kind in kinds], what
     ours, sparks = spark_rows.found_rows(table, kinds), spark_rows.expected_rows(rows, kinds)
-    assert ours - sparks == sparks - ours, what  # equal only if both are empty, and short when printed
+    # both differences must be empty; comparing them keeps the failure message short
+    assert ours - sparks == sparks - ours, what
     assert table.num_rows == len(rows), what
 
 
@@ -154,7 +156,7 @@ OLD = spark_rows.SparkTable("old-statistics")
 
 
 def conditions_for(row: Sequence[Any]) -> list[str]:
-    """Conditions that hold for this row only: a wrongly used bound would exclude it."""
+    """Return conditions that match only this row; a wrongly used bound would exclude it."""
     zone, at, _, cut = row
     moment = f"TIMESTAMP '{at}'"
     return [

@@ -1,4 +1,4 @@
-"""Every type of ``docs/types.md`` in every output: the dtype does not depend on the returned rows.
+"""Every type of ``docs/types.md`` has in every output the documented dtype, which does not depend on the returned rows.
 
 One table for each type. Its column has ordinary values, no rows, only nulls, or is missing from an old file;
 partition values are tested for types that allow them. It is read alone and inside struct, array and map.
@@ -41,7 +41,7 @@ NESTED_ROWS = {"s": "struct", "l": "array", "m": "map"}
 
 @functools.cache
 def documented() -> dict[str, dict[str, str]]:
-    """Return the table of ``docs/types.md``: the cells of each line by column."""
+    """Return the table of ``docs/types.md``: the cells of each row, by row and column."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "types.md").read_text("utf-8")
     lines = [re.split(r" +\| +", line.strip("| ")) for line in page.splitlines() if line.startswith("| ")]
     head = [cell.replace("`", "") for cell in lines[0]]
@@ -97,7 +97,7 @@ def test_every_arrow_output_gives_the_same_table(shared: ds.SharedTable, case: s
     streamed = [pa.table(scan), scan.to_reader().read_all(), pa.Table.from_batches(scan.to_batches(), scan.schema)]
 
     for table in streamed:
-        # The C interface of an old pyarrow loses the metadata of map values.
+        # In old versions of pyarrow, the C data interface loses the metadata of map values.
         assert table.schema.equals(rows.schema, check_metadata=TAKES_VIEWS)
         assert repr(table.to_pydict()) == repr(rows.to_pydict())
 
@@ -132,7 +132,7 @@ def test_pandas_dtypes_match_the_docs_and_values_are_exact(
     if backend != "pyarrow":
         assert {str(frame[name].dtype) for name in NESTED_ROWS} == {"object"}
     for name in expected.column_names:
-        # NumPy has no null: floats, strings of pandas 3 and lists of floats have NaN.
+        # NumPy has no null, so floats, the strings of pandas 3 and lists of floats have NaN instead.
         as_nan = backend is None or name in NESTED_ROWS
         values = [_plain(value, as_nan=as_nan) for value in expected[name].to_pylist()]
         assert repr([_plain(value, as_nan=as_nan) for value in frame[name]]) == repr(values), name
@@ -168,7 +168,7 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
             _scan(shared, case).to_duckdb()
         return
     relation = _scan(shared, case).to_duckdb()
-    if case == "ordinary":  # the data of a relation must outlive the scan
+    if case == "ordinary":  # the relation must keep its data after the scan is freed
         gc.collect()
     expected = _expected(kind, case)
     types = dict(zip(relation.columns, map(str, relation.types), strict=True))
@@ -182,7 +182,7 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
     own = _own_columns(kind)
     # A relation can be read twice.
     for name in (*own, own[0]):
-        # Microseconds are compared, so that time zones of Python do not matter.
+        # Timestamps are compared as microseconds, so that Python's time zones do not matter.
         micros = not _is_nanos(kind) and (pa.types.is_timestamp(kind.arrow) or pa.types.is_duration(kind.arrow))
         if _is_nanos(kind):
             selected = [(value,) for value in relation.project(name).to_arrow_table()[name].to_pylist()]
@@ -268,13 +268,13 @@ def _stored(kind: Kind, rows: pa.Table) -> pa.Table:
     if kind.stored == pa.binary(16):
         columns = {name: _with_bytes(values) for name, values in rows.to_pydict().items()}
         return _typed(dataclasses.replace(kind, arrow=kind.stored), columns, len(rows))
-    # View, not cast: the numbers are equal, and a cast might round them.
+    # A view keeps the stored numbers; a cast might round them.
     values = rows["c"].combine_chunks().view(kind.stored)
     return rows.select(["id"]).append_column("c", values)
 
 
 def _with_bytes(value: Any) -> Any:
-    """Return a value with UUIDs as bytes."""
+    """Convert the UUIDs in a value from strings to bytes."""
     if isinstance(value, str) and len(value) == 36:
         return uuid.UUID(value).bytes
     if isinstance(value, dict):
@@ -295,7 +295,7 @@ def _expected(kind: Kind, case: str) -> pa.Table:
 
 
 def _visible(kind: Kind, rows: pa.Table) -> pa.Table:
-    """Remove the fields that ``_stored`` could not store."""
+    """Remove the nested fields that ``_stored`` does not write."""
     if kind.arrow != pa.null() and kind.stored in (None, pa.binary(16)):
         return rows
     return _typed(
@@ -330,14 +330,14 @@ def _pandas_cell(cell: str) -> str:
 
 
 def _pairs(value: Any) -> Any:
-    """Return a map as a dict; Polars returns dicts, and lists of structs before it had a map type."""
+    """Convert a map of Polars to a dict; versions without a map type return lists of structs."""
     if value is None or isinstance(value, dict):
         return value
     return dict((item["key"], item["value"]) if isinstance(item, dict) else item for item in value)
 
 
 def _plain(value: Any, *, as_nan: bool = False) -> Any:
-    """Convert the value of an output to a common form; with ``as_nan`` null and NaN are equal."""
+    """Convert a value of an output to a common form; with ``as_nan``, null and NaN become equal."""
     if value is None or value is pd.NA or value is pd.NaT:
         return None
     if isinstance(value, np.datetime64) and not np.isnat(value) and np.datetime_data(value)[0] == "ns":

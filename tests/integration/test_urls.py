@@ -8,14 +8,14 @@ from tests.effort import ALL
 from tests.soak import urls
 
 
-def test_checked_host_is_the_connected_host() -> None:
+def test_client_connects_to_the_host_that_was_checked() -> None:
     counts, wrong = urls.compare(seed=1, count=200_000 if ALL else 3_000)
     assert wrong == []
     assert counts["answered"] > counts.total() / 20
     assert counts["refused"] > counts.total() / 20
 
 
-def test_checker_that_uses_only_one_parser_is_detected() -> None:
+def test_check_by_a_single_url_parser_is_found_insufficient() -> None:
     def naive(url: str) -> bool:
         try:
             parts = urlsplit(url)

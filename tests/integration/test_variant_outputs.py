@@ -1,4 +1,4 @@
-"""Variants in their three forms and in every output: alone, in struct, array and map, null and missing."""
+"""Variants in their three forms and in every output: as columns, in structs, arrays and maps, null, and missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def raw(value: bytes, metadata: bytes = EMPTY) -> dict[str, bytes]:
     return {"metadata": metadata, "value": value}
 
 
-# As stored, as JSON text, as a Python object (Parquet, "Variant Binary Encoding").
+# Each value as stored, as JSON text, and as a Python object (Parquet, "Variant Binary Encoding").
 VALUES: list[tuple[Any, Any, Any]] = [
     (
         raw(encode({"a": BIG, "b": [1, None, "x"]}, NAMES), dictionary(NAMES)),
@@ -96,7 +96,7 @@ def case(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("mode", VariantAs)
-def test_arrow_has_text_or_the_raw_struct(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
+def test_arrow_has_json_text_or_the_stored_struct(shared: ds.SharedTable, case: str, mode: VariantAs) -> None:
     rows = _scan(shared, case, mode).to_arrow()
     types = RAW_TYPES if mode is VariantAs.STRUCT else JSON_TYPES
 
@@ -105,7 +105,7 @@ def test_arrow_has_text_or_the_raw_struct(shared: ds.SharedTable, case: str, mod
     expected = _expected(case, [row[form] for row in VALUES])
     for name in types:
         values = rows[name].to_pylist()
-        if form and case == "ordinary":  # unit tests of variants test the text of a timestamp
+        if form and case == "ordinary":  # the unit tests of variants cover the text of timestamps
             values, expected[name] = _without_last(values, name), _without_last(expected[name], name)
         assert repr(values) == repr(expected[name]), name
 
@@ -121,7 +121,7 @@ def test_variants_can_be_written_to_parquet(shared: ds.SharedTable, case: str, m
 
 
 @pytest.mark.parametrize("backend", [None, "numpy_nullable", "pyarrow"])
-def test_pandas_has_python_objects_on_request(shared: ds.SharedTable, case: str, backend: str | None) -> None:
+def test_pandas_has_python_objects_if_they_are_chosen(shared: ds.SharedTable, case: str, backend: str | None) -> None:
     frame = _scan(shared, case, VariantAs.OBJECT).to_pandas(backend)
 
     assert {str(frame[name].dtype) for name in JSON_TYPES} == {"object"}
@@ -176,7 +176,7 @@ def _expected(case: str, values: list[Any]) -> dict[str, list[Any]]:
 
 
 def _without_last(column: list[Any], name: str) -> list[Any]:
-    """Remove from a column of ``_columns`` the rows with the last of ``VALUES``."""
+    """Remove the rows with the last of ``VALUES`` from a column of ``_columns``."""
     if name == "l":
         return [column[0][:-1], *column[1:]]
     return column[:-1] if name == "v" else [*column[:-2], column[-1]]
