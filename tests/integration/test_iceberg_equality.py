@@ -348,7 +348,7 @@ def test_equality_deletes_apply_in_small_batches(made: HandMade, server: Iceberg
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"record_count": 2}, "its footer says 1"),
+        ({"record_count": 2}, "footer states 1"),
         ({"equality_ids": [2]}, "no column with the field id 2"),
         ({"equality_ids": [77]}, "the column with the field id 77"),
         ({"equality_ids": []}, "equality"),
