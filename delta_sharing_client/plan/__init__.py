@@ -1,1 +1,1 @@
-"""From a snapshot or a change feed and a request to the files to read."""
+"""Plans which files a request reads, of a snapshot or of a change feed."""

@@ -1,8 +1,8 @@
-"""From a range of the change data feed to the files to read (Delta log protocol, "Add CDC File").
+"""Plans which files to read for a range of the change data feed (Delta Transaction Log Protocol, "Add CDC File").
 
-In each version: only change files if there are any, otherwise the rows of added files as ``insert`` and those of
-removed files as ``delete``. A file that is added and removed in one version is the same file with another deletion
-vector; its changes are the difference of the two vectors, whatever the signatures of its URLs::
+The changes of a version are its change files, if there are any; otherwise the rows of added files, as ``insert``, and
+those of removed files, as ``delete``. A file that is both removed and added in one version has a new deletion vector.
+Its changes are the difference of the two vectors, and the signatures of its two URLs may differ::
 
     removed with   added with     deleted rows   inserted rows
     nothing        D2             D2
@@ -42,8 +42,8 @@ from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRe
 
 
 class FeedPart(NamedTuple):
-    """Some complete, consecutive versions of a feed: ``table`` describes the ``first`` of them (``None``: the start of
-    the feed), and the actions are in any order."""
+    """Some complete, consecutive versions of a feed: ``metadata`` describes the table at the ``first`` of them
+    (``None``: the start of the feed), and ``actions`` are in any order."""
 
     first: int | None
     metadata: Metadata
@@ -90,9 +90,9 @@ def stream_changes(
 ) -> ScanStream:
     """Return the same files part by part, so that the first versions are read while later ones are listed.
 
-    ``table`` is the table at the end of the range, with which the end of ``parts`` is compared; ``parts`` are
-    consecutive versions, oldest first. Raises ``UsageError`` if a column or the filter does not fit the schema. The
-    files raise the errors of ``plan_changes``.
+    ``table`` is the table at the end of the range; ``parts`` are consecutive versions, oldest first, and must end with
+    the schema of ``table``. Raises ``UsageError`` if a column or the filter does not fit the schema. The iterator of
+    the files raises the errors of ``plan_changes``.
     """
     planner = FilePlanner(table, request, options)
     return planner.stream(_tasks_of_parts(planner, parts, request, table))
@@ -138,7 +138,7 @@ def _tasks(
     planner: FilePlanner, files: dict[int, list[SharedFile]], request: ChangesRequest, table: str
 ) -> Generator[FileTask, None, None]:
     for version in sorted(files):
-        # Planned actions are not needed any more, and take most of the memory of a long feed.
+        # Planned actions are dropped: they are no longer needed, and take most of the memory of a long feed.
         listed = files.pop(version)
         if request.of_view:
             _check_view(listed, table)
@@ -159,7 +159,7 @@ _BREAKS_A_FEED = frozenset(
 
 
 def _is_about_changes_alone(request: ChangesRequest) -> bool:
-    """Whether only the feed's own columns are read; their schema never changes."""
+    """Return whether only the feed's own columns are read; their schema never changes."""
     if request.columns is None or request.filter is not None:
         return False
     names = {name.lower() if isinstance(name, str) else ".".join(name).lower() for name in request.columns}
@@ -167,7 +167,7 @@ def _is_about_changes_alone(request: ChangesRequest) -> bool:
 
 
 class _Descriptions:
-    """The table's descriptions over the range; rows are read with the last description."""
+    """The table's metadata over the range of versions; rows are read with the last metadata."""
 
     def __init__(self, first: Metadata) -> None:
         self._dated = [VersionedMetadata(None, first)]
@@ -180,9 +180,8 @@ class _Descriptions:
         bisect.insort(self._dated, dated, key=lambda each: -1 if each.version is None else each.version)
 
     def breaks_before(self, end: Metadata, table: str) -> tuple[int | None, Difference] | None:
-        """Return the last version whose later rows all fit ``end``, and the difference before it; ``None`` if all rows
-        fit.
-        """
+        """Return the first version from which on all rows fit ``end`` (``None`` if unknown), and how the metadata
+        before it differs; ``None`` if all rows fit."""
         following: int | None = None
         for dated in reversed(self._dated):
             difference = first_difference(dated.metadata, end, _BREAKS_A_FEED, table=table)
@@ -192,7 +191,7 @@ class _Descriptions:
         return None
 
     def check(self, table: str) -> None:
-        """Check that rows of every description can be read with the last one."""
+        """Raise ``SchemaChangeError`` if the rows of an earlier metadata cannot be read with the last one."""
         broken = self.breaks_before(self.end, table)
         if broken is None:
             return
@@ -206,13 +205,13 @@ class _Descriptions:
         )
 
     def check_end(self, table: TableState) -> None:
-        """Check that ``table`` is the table at the end of the feed."""
+        """Raise ``ProtocolError`` if the feed does not end with the schema of ``table``."""
         end = dataclasses.replace(table, metadata=self.end)
         first, last = ((each.schema, each.partition_columns, each.mapping_mode) for each in (table, end))
         if first != last:
             raise ProtocolError(
                 f"The change feed must end with the schema that the server states for version {table.version}, but it "
-                "ends with another one. Read again.",
+                "ends with a different one. Read again.",
                 table=table.name,
                 version=table.version,
             )
@@ -232,7 +231,7 @@ class _Candidate(NamedTuple):
 
 
 def _candidates(files: list[SharedFile], table: str) -> Iterator[_Candidate]:
-    """Yield the files that one version contributes, in their order."""
+    """Yield the files with changes of one version, in the order of ``files``."""
     _check_once(files, table)
     cdcs = [file for file in files if isinstance(file.action, AddCdcFile)]
     if cdcs:
@@ -255,8 +254,8 @@ def _candidates(files: list[SharedFile], table: str) -> Iterator[_Candidate]:
 
 
 def _check_once(files: list[SharedFile], table: str) -> None:
-    """Refuse a version that adds, removes or lists one file twice, or has two files with one id, because rows would be
-    returned twice."""
+    """Refuse a version that adds, removes or lists one file twice, or has two files with one id, because its rows would
+    be returned twice."""
     seen: set[tuple[type, str]] = set()
     for file in files:
         name = (type(file.action), file.file_id or without_query(file.action.path))
@@ -276,7 +275,8 @@ def _difference(add: SharedFile, remove: SharedFile) -> Iterator[_Candidate]:
     if _same_vector(add.action, remove.action):
         return
     before, after = vector_ref(remove), vector_ref(add)
-    # Deleted rows were visible before and inserted ones are visible now, so only those statistics cover them.
+    # Deleted rows were visible before, so the removed file's statistics cover them; inserted rows are visible now, so
+    # the added file's statistics do.
     if after is not None:
         yield _Candidate(add, remove.action, ChangeKind.DELETE, before, after)
     if before is not None:
@@ -298,11 +298,11 @@ def _identities(file: SharedFile) -> list[tuple[str | None, str | None]]:
 
 
 def _check_view(files: list[SharedFile], table: str) -> None:
-    """Refuse undefined combinations; return whether change files replace the others of the same time, as in a table."""
+    """Refuse a view with both change files and other files at one time, for which the protocol defines no meaning."""
     if len({isinstance(file.action, AddCdcFile) for file in files}) > 1:
         raise UnsupportedFeatureError(
-            "The changes of this view have change files and added or removed files at the same time, which the "
-            "protocol does not define; ask the provider for the changes of the table itself.",
+            "The server sent change files and added or removed files with the same timestamp for this view, which the "
+            "protocol does not define. Ask the provider to share the table itself.",
             feature="change data feed of a view",
             table=table,
         )
@@ -314,7 +314,7 @@ def _moment(file: SharedFile, request: ChangesRequest, table: str) -> int:
         return file.timestamp
     if file.version is None or file.timestamp is None:
         raise ProtocolError(
-            "A file of the change feed must have a version and a timestamp, but the server sent one without.",
+            "Each file of the change feed must have a version and a timestamp, but the server sent a file without one.",
             table=table,
             file_id=file.file_id,
         )

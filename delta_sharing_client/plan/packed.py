@@ -1,7 +1,7 @@
 """The tasks of a plan with very many files, compressed in a temporary file and unpacked a few at a time.
 
-A task contains a signed URL and takes a kilobyte as an object; its random parts, a name and a signature, take about a
-hundred bytes. So a plan of ten million files takes a gigabyte of disk, and its parts are sent compressed.
+A task with its signed URL takes about a kilobyte of memory, but compresses to about a hundred bytes: its random parts,
+a file name and a signature. So a plan of ten million files takes a gigabyte of disk. Its parts are sent compressed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.plan.tasks import FileTask
 
 MANY_FILES = 20_000
-"""Plans of more files are packed."""
+"""Plans of more files than this are packed."""
 MOST_PARTS = 10_000
-"""Parts of a packed plan: each task takes memory and time of the driver as well."""
+"""The approximate maximum number of parts of a packed plan; each part takes memory and time on Spark's driver."""
 _FILES = 1000
 _AT_ONCE = 4 * _FILES
 _CODEC = "zstd"
@@ -37,7 +37,8 @@ _decode = msgspec.msgpack.Decoder(list[FileTask]).decode
 
 
 class TaskChunk(NamedTuple):
-    """Some consecutive tasks: compressed, with their numbers of files, bytes and rows (if known)."""
+    """Some consecutive tasks: compressed, with their length when unpacked, the number of files, the files' bytes, their
+    total cost, and their number of rows (``None`` if unknown)."""
 
     packed: _Spooled | bytes
     length: int
@@ -49,7 +50,7 @@ class TaskChunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PackedTasks:
-    """The tasks of ``chunks`` in order. Pickles in compressed form."""
+    """The tasks of ``chunks`` in order. It is pickled in compressed form."""
 
     chunks: tuple[TaskChunk, ...]
 
@@ -62,12 +63,12 @@ class PackedTasks:
 
     @property
     def bytes(self) -> int:
-        """The total size of the files, without those of unknown length."""
+        """The total size of the files in bytes, not counting files of unknown size."""
         return sum(chunk.bytes for chunk in self.chunks)
 
     @property
     def rows(self) -> int | None:
-        """The number of rows without deleted ones, if the log states it for every file."""
+        """The number of rows, not counting deleted ones; ``None`` unless the log states it for every file."""
         counts = [chunk.rows for chunk in self.chunks]
         return None if None in counts else sum(rows for rows in counts if rows is not None)
 
@@ -93,8 +94,9 @@ class _Spool:
                 self._end = start + len(data)
         except OSError as error:
             raise UsageError(
-                f"The plan of a large table needs about 100 bytes per file for temporary files in '{gettempdir()}', "
-                f"and writing there failed: {error.strerror}. Make space, or set TMPDIR."
+                f"Cannot write a temporary file in '{gettempdir()}': {error.strerror}. The plan of a large table needs "
+                "about 100 bytes there for each of the table's files. Free some space, or set TMPDIR to a different "
+                "directory."
             ) from None
         return _Spooled(self, start, len(data))
 
@@ -106,7 +108,7 @@ class _Spool:
 
 
 class _Spooled(NamedTuple):
-    """Bytes in a file; pickles as bytes."""
+    """Bytes in a temporary file; pickled as ``bytes``."""
 
     spool: _Spool
     start: int
@@ -120,10 +122,10 @@ class _Spooled(NamedTuple):
 
 
 def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int) -> PackedTasks:
-    """Return ``tasks`` in chunks of at most ``most`` bytes as measured by ``cost``, or a share of ``MOST_PARTS``, or
-    one file.
+    """Return ``tasks`` in chunks, each with a total ``cost`` of at most ``most``, but with at least one task.
 
-    Raises ``UsageError`` if temporary files cannot be written.
+    In a plan that would have more than about ``MOST_PARTS`` chunks, chunks may cost more. Raises ``UsageError`` if a
+    temporary file cannot be written.
     """
     chunks: list[TaskChunk] = []
     waiting: list[FileTask] = []
@@ -134,11 +136,11 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
         ends = list(itertools.accumulate(map(cost, waiting), initial=0))
         start = 0
         while start < len(waiting):
-            # Large chunks take less space, and no part is smaller than its share of the tasks so far.
+            # The limit grows with the total so far, which limits the number of chunks.
             fitting = bisect.bisect_right(ends, ends[start] + max(most, total // MOST_PARTS)) - 1
             stop = min(max(fitting, start + 1), start + _FILES)
             if new and stop == len(waiting):
-                break  # the next tasks may fit as well
+                break  # the next tasks may fit into this chunk
             chunks.append(_chunk(waiting[start:stop], ends[stop] - ends[start], spool))
             total += chunks[-1].cost
             start = stop
@@ -150,7 +152,7 @@ def pack_tasks(tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most:
 def packed_if_many(
     tasks: Iterable[FileTask], cost: Callable[[FileTask], int], most: int
 ) -> list[FileTask] | PackedTasks:
-    """Return ``tasks`` as a list, or packed (and not unpacked all at once) if there are more than ``MANY_FILES``."""
+    """Return ``tasks`` as a list, or packed if there are more than ``MANY_FILES``."""
     rest = iter(tasks)
     first = list(itertools.islice(rest, MANY_FILES + 1))
     return first if len(first) <= MANY_FILES else pack_tasks(itertools.chain(first, rest), cost, most)

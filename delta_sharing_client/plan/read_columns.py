@@ -55,7 +55,7 @@ COMMIT_TIMESTAMP: Final = Origin.COMMIT_TIMESTAMP.value
 LEFT_OUT_KEY = "delta_sharing.left_out"
 
 ROW_UPDATES = frozenset((Origin.ROW_COMMIT_VERSION, Origin.LAST_UPDATED_SEQUENCE_NUMBER))
-"""When a row was last updated: the column of a Delta table, and that of an Iceberg table."""
+"""The columns that say when a row was last updated, in a Delta table and in an Iceberg table."""
 ROW_LINEAGE = ROW_UPDATES | {Origin.ROW_ID}
 ROW_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_COMMIT_VERSION, pa.int64()))
 ICEBERG_LINEAGE_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(LAST_UPDATED_SEQUENCE_NUMBER, pa.int64()))
@@ -68,7 +68,8 @@ CHANGE_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadColumn:
-    """A column to produce. ``field`` is pruned to the needed parts; ``None`` for columns that the read adds."""
+    """A column of the result or of the filter. ``field`` is pruned to the needed parts, and ``None`` for columns that
+    the read adds."""
 
     name: str
     origin: Origin
@@ -85,16 +86,16 @@ def output_columns(
 ) -> tuple[ReadColumn, ...]:
     """Return the columns of a scan's batches, in order.
 
-    ``added`` are the columns that the read adds. If all columns are read they come last; in a selection, the change
-    feed's are at their place, and row lineage is appended unless it is selected. Raises ``UsageError`` if a path names
-    nothing, or the table has a column with the name of an added one.
+    ``added`` are the columns that the read adds. They come last if all columns are read. If ``columns`` are selected,
+    those of the change feed are only added where they are selected, and row lineage is appended unless it is selected.
+    Raises ``UsageError`` if a path names no column, or the table has a column with the name of an added one.
     """
     extra = {field.name: field for field in added}
     for name in extra:
         if schema.find(name) is not None:
             raise UsageError(
-                f"The table has a column {name!r} of its own; it cannot be read together with the one of the "
-                "same name that row lineage or the change feed adds."
+                f"The table's own column {name!r} has the name of a column that row lineage or the change feed adds, "
+                "so the table can only be read without these."
             )
     paths = [(name,) for name in schema.names] if columns is None else list(columns)
     if columns is None or (ROW_ID in extra and not any(path[0] in extra for path in paths)):
@@ -105,7 +106,7 @@ def output_columns(
 def filter_columns(
     schema: StructType, predicate: Expression | None, partition_columns: Iterable[str], added: Iterable[pa.Field] = ()
 ) -> tuple[ReadColumn, ...]:
-    """Return the columns that a bound predicate needs, pruned."""
+    """Return the columns that a bound predicate needs, pruned to the needed parts."""
     paths = [] if predicate is None else sorted(columns_of(predicate))
     # Predicates use the schema's own types, in which variants are structs.
     return _read_columns(schema, paths, partition_columns, VariantAs.STRUCT, {field.name: field for field in added})
@@ -121,7 +122,7 @@ def unbounded_paths(predicate: Expression | None, options: ReadOptions) -> froze
 
 
 def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
-    """Return the Arrow type in which a scan returns ``data_type``: that of the schema; variants as requested."""
+    """Return the Arrow type in which a scan returns ``data_type``: the schema's type, with variants as requested."""
     if isinstance(data_type, PrimitiveType) and data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
         return pa.string()
     if isinstance(data_type, ArrayType):
@@ -141,24 +142,24 @@ def output_field(item: StructField, variant_as: VariantAs) -> pa.Field:
 
 
 def left_out_columns(schema: StructType) -> dict[str, str]:
-    """Return names and types of the columns that a read of all columns leaves out, because their types are unknown."""
+    """Return the columns that a read of all columns leaves out because of their unknown types, as names and types."""
     return {".".join(item.path): item.type for item in schema.all_left_out}
 
 
 def left_out_metadata(schema: StructType) -> dict[str, str] | None:
-    """Return the Arrow metadata for the columns that the schema leaves out, ``None`` if there are none.
+    """Return the Arrow metadata that lists the columns that the schema leaves out, ``None`` if there are none.
 
-    The key is ``delta_sharing.left_out``, the value a JSON object of names and types.
+    Its key is ``delta_sharing.left_out``, its value a JSON object of names and types.
     """
     left_out = left_out_columns(schema)
     return {LEFT_OUT_KEY: json.dumps(left_out)} if left_out else None
 
 
 def left_out_note(columns: Mapping[str, str], what: str) -> str:
-    """Return a sentence saying that ``what`` leaves out ``columns``, which map names to types."""
+    """Return a sentence that says that ``what`` leaves out ``columns``, which maps names to types."""
     shown = ", ".join(f"'{name}' ({kind})" for name, kind in columns.items())
     return (
-        f"{what} is without columns of the table, of types that are not supported: {shown}. Name the columns that you "
+        f"{what} leaves out columns of the table whose types are not supported: {shown}. Name the columns that you "
         "need, or upgrade this package."
     )
 
@@ -166,8 +167,8 @@ def left_out_note(columns: Mapping[str, str], what: str) -> str:
 def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
     """Refuse to write ``what`` from a read that leaves out columns, unless the user named the columns.
 
-    ``schema`` is that of the rows (with ``left_out_metadata``), or of a table of which all columns are read. ``what``
-    starts the message, such as "The file 'rows.csv'". Raises ``UnsupportedFeatureError``.
+    ``schema`` is the schema of the rows (with ``left_out_metadata``), or of a table whose columns are all read.
+    ``what`` begins the message, such as "The file 'rows.csv'". Raises ``UnsupportedFeatureError``.
     """
     if isinstance(schema, pa.Schema):
         left_out = json.loads((schema.metadata or {}).get(LEFT_OUT_KEY.encode(), b"{}"))
@@ -175,15 +176,15 @@ def check_nothing_left_out(schema: pa.Schema | StructType, what: str) -> None:
         left_out = left_out_columns(schema)
     if left_out:
         raise UnsupportedFeatureError(
-            f"{left_out_note(left_out, what)} It is not created, because it would lack them permanently.",
+            f"{left_out_note(left_out, what)} It is not created, because these columns would be missing forever.",
             feature="columns of unsupported types",
         )
 
 
 def needed_share(schema: StructType, columns: Iterable[ReadColumn], partition_columns: Iterable[str]) -> float:
-    """Return the share of a file's bytes that ``columns`` probably take, by their types."""
+    """Return the fraction of a file's bytes that ``columns`` probably take, estimated by their types."""
     partitions = {name.lower() for name in partition_columns}
-    # The sum is the same in any order, so the share of all columns is 1.
+    # Unlike ``sum``, ``fsum`` gives the same result in any order, so the fraction for all columns is 1.
     total = math.fsum(_width(item.type) for item in schema.fields if item.name.lower() not in partitions)
     widths: dict[str, float] = {}
     for column in columns:
@@ -215,12 +216,12 @@ def _read_columns(
         elif name in extra:
             columns.append(ReadColumn(name, Origin(name), extra[name], None))
         else:
-            resolve_path((name,), schema)  # raises, with the nearest name
+            resolve_path((name,), schema)  # raises the error, which suggests the nearest name
     return tuple(columns)
 
 
 def _refuse_void(item: StructField, above: ColumnPath) -> None:
-    """Refuse a column of the type void (also nested) where the schema forbids nulls: no value is possible."""
+    """Refuse a column of the type void, at any level, where the schema forbids nulls: it could have no value."""
     path = (*above, item.name)
     if is_void(item.type) and not item.nullable:
         raise UnsupportedFeatureError(

@@ -1,7 +1,7 @@
 """The table, and a caller's request to read it: the input of planning.
 
 A request is frozen and uses the caller's names; ``bound`` resolves them in one schema. ``SharedTable.scan``,
-``SharedTable.changes`` and the options of a Spark source create the same values.
+``SharedTable.changes`` and the options of a Spark source create the same requests.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class ScanRequest:
     limit:
         Maximum number of rows, ``None`` for all.
     version, timestamp:
-        Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server. A version in
-        text is the name of a branch or tag of an Iceberg table.
+        Snapshot to read, at most one of the two; ``timestamp`` is ISO 8601 text as sent to the server. A ``version``
+        that is a string, but not a number, is the name of a branch or tag of an Iceberg table.
     row_lineage:
         Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking"), or
         ``_last_updated_sequence_number`` of an Iceberg table (Iceberg table spec, "Row Lineage").
     of_iceberg:
-        The table is an Iceberg table (known once it is loaded).
+        Whether the table is an Iceberg table, which is only known once it is loaded.
     response_format:
-        The response format to request; the rows are the same.
+        The response format to request; it does not change the rows.
 
     Raises
     ------
@@ -82,7 +82,7 @@ class ScanRequest:
     def __post_init__(self) -> None:
         _make_counts(self, "limit")
         if not self.is_of_reference:
-            # The version of an Iceberg table without commits; a Delta table has no such version.
+            # -1 is the version of an Iceberg table without commits; a Delta table has no such version.
             _make_counts(self, "version", least=-1)
         if self.version is not None and self.timestamp is not None:
             raise UsageError("Give either version or timestamp, not both.")
@@ -94,7 +94,8 @@ class ScanRequest:
 
     @property
     def number(self) -> int | None:
-        """``version`` of a Delta table. Raises ``UsageError`` for the name of a branch or tag, and for -1."""
+        """The version of a Delta table to read, ``None`` for the latest. Raises ``UsageError`` for the name of a branch
+        or tag, and for -1."""
         return version_number(self.version)
 
     @property
@@ -105,8 +106,10 @@ class ScanRequest:
         return ICEBERG_LINEAGE_FIELDS if self.of_iceberg else ROW_LINEAGE_FIELDS
 
     def bound(self, schema: StructType) -> ScanRequest:
-        """Return the request with columns as paths of ``schema`` and the filter bound to it; ``UsageError`` if they do
-        not fit."""
+        """Return the request with its columns as paths of ``schema``, and its filter bound to ``schema``.
+
+        Raises ``UsageError`` if they do not fit, ``UnsupportedFeatureError`` if they name a column that cannot be read.
+        """
         return _bound(self, schema)
 
 
@@ -114,10 +117,10 @@ class ScanRequest:
 class ChangesRequest:
     """A read of the change data feed between two versions or timestamps, both inclusive.
 
-    ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; an end of
-    ``None`` is the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, from the response)
-    have no ``_commit_version``. The rest is as in ``ScanRequest``. Raises ``UsageError`` for no start, two starts or
-    two ends, an end version before the start, or a negative number.
+    ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Without an
+    end, the range ends at the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, which
+    the response tells) have no ``_commit_version``. The rest is as in ``ScanRequest``. Raises ``UsageError`` if there
+    is no start, or two starts or ends, if the end version is before the start, or if a number is negative.
     """
 
     starting_version: int | None = None
@@ -163,15 +166,15 @@ class TableState:
     Parameters
     ----------
     name:
-        For messages.
+        The table's name, for messages.
     version:
         The version described; ``None`` if it is not known yet.
     row_lineage:
-        Its row lineage; ``None`` if the table's properties state it, as in a Delta table.
+        The columns of its row lineage; ``None`` if the table's properties name them, as in a Delta table.
     urls:
         The source of new URLs when those of the response expire.
     allowed:
-        Which URLs its files may have, by the profile's endpoint.
+        Which URLs its files may have, as determined by the profile's endpoint.
     query_id:
         The id of the read's requests, for errors.
     """
@@ -202,7 +205,7 @@ class TableState:
 
 
 def is_reference(version: object) -> bool:
-    """Return whether a version is the name of a branch or tag; digits are a number written as text."""
+    """Return whether a version is the name of a branch or tag; a string of digits is a number."""
     return isinstance(version, str) and not version.isdecimal() and version != ""
 
 
@@ -226,7 +229,7 @@ def whole_number(value: Any) -> Any:
 
 
 def as_of_now(request: RequestT) -> RequestT:
-    """Return the request with the values of ``current_date()`` and ``now()`` in its filter."""
+    """Return the request with ``current_date()`` and ``now()`` in its filter replaced by their current values."""
     if request.filter is None:
         return request
     return dataclasses.replace(request, filter=fixed(request.filter, current_moment()))
@@ -243,7 +246,7 @@ def _bound(request: RequestT, schema: StructType) -> RequestT:
 
 
 def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -> None:
-    """Raise ``UnsupportedFeatureError`` if the request names a column that we cannot decode."""
+    """Raise ``UnsupportedFeatureError`` if the request names a column that this package cannot decode."""
     if not (left_out := schema.all_left_out):
         return
     named = [column if isinstance(column, str) else ".".join(column) for column in request.columns or ()]

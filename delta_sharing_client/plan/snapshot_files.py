@@ -1,4 +1,4 @@
-"""From a snapshot and a request to the files to read; ``plan_changes`` does this for a change feed."""
+"""Plans which files of a snapshot a request reads; ``plan_changes`` does this for a change feed."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ _vector_of = operator.attrgetter("action.deletion_vector")
 def plan_snapshot(
     table: TableState, files: Sequence[SharedFile], request: ScanRequest, options: ReadOptions
 ) -> ScanPlan:
-    """Return the live ``files`` that may have rows of ``request``; like ``stream_snapshot``, complete."""
+    """Return the plan of the live ``files`` that may have rows of ``request``; errors as ``stream_snapshot``."""
     return stream_snapshot(table, [files], request, options).whole()
 
 
 def stream_snapshot(
     table: TableState, blocks: Iterable[Sequence[SharedFile]], request: ScanRequest, options: ReadOptions
 ) -> ScanStream:
-    """Yield the live files of ``blocks`` that may have rows of ``request``, as they arrive.
+    """Return a stream of the live files of ``blocks`` that may have rows of ``request``, as they arrive.
 
-    Neither files nor statistics are kept. Once the files so far have all rows of the limit, the listing is cut off
-    (after a few more files, which cost less than a broken connection). Raises ``UsageError`` if a column or the filter
-    does not fit the schema, ``UnsupportedFeatureError`` for row lineage of a table without row tracking.
+    Neither files nor statistics are kept. Once the files so far have all rows of the limit, the listing is cancelled,
+    but only after some more files, because they cost less than a broken connection. Raises ``UsageError`` if a column
+    or the filter does not fit the schema, ``UnsupportedFeatureError`` for row lineage of a table without row tracking.
     """
     planner = FilePlanner(table, request, options)
     return planner.stream(_wanted(planner, blocks))
@@ -77,9 +77,9 @@ def _wanted(planner: FilePlanner, blocks: Iterable[Sequence[SharedFile]]) -> Gen
 
 
 class FilePlanner:
-    """Creates the tasks of files that may have a wanted row: call ``consider`` with each in order.
+    """Creates the tasks of files that may have a wanted row: call ``consider`` with each file, in order.
 
-    Errors as in ``stream_snapshot``.
+    Raises the errors of ``stream_snapshot``.
     """
 
     def __init__(self, table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> None:
@@ -91,7 +91,7 @@ class FilePlanner:
         self._left = request.limit if context.predicate is None else None
         self.has_enough = False
         self.takes_all = context.predicate is None and request.limit is None and self._lineage is None
-        """Whether every file of a snapshot has a task; without a deletion vector, that of ``plain_tasks``."""
+        """Whether every file of a snapshot is read, so that ``plain_tasks`` can be used if no file has a vector."""
         self._skipped = {"by_partition": 0, "by_statistics": 0, "by_limit": 0, "bytes": 0}
 
     def consider(
@@ -125,13 +125,13 @@ class FilePlanner:
         if equality:
             task = structs_replace(task, equality=equality)
         if self._left is not None:
-            # A file of unknown length may have none of the remaining rows.
+            # A file whose number of rows is unknown may have none of the remaining rows.
             self._left -= task.live_records or 0
         return task
 
     @staticmethod
     def plain_tasks(files: Sequence[SharedFile]) -> list[FileTask]:
-        """Return the tasks of all ``files``, like ``consider``; a fast path for millions of simple files."""
+        """Return the tasks of all ``files``, as ``consider`` would; a fast path for millions of simple files."""
         return [
             FileTask(
                 key=url_key(file),
@@ -151,7 +151,7 @@ class FilePlanner:
         return self._left is not None and self._left <= 0
 
     def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
-        """Return the plan of ``tasks``, which must come from ``consider``."""
+        """Return the plan of ``tasks``, which must come from this planner."""
         return ScanStream(
             context=self._context, files=tasks, skipped=self._skips, limit=self._limit, notes=self._context.notes
         )
@@ -179,8 +179,8 @@ class FilePlanner:
             is_missing = base_row_id is None or default_row_commit_version is None
             if is_missing and not self._lineage.may_be_missing:
                 raise DataError(
-                    "The table tracks rows, but the server sent no baseRowId or defaultRowCommitVersion for a file; "
-                    "row lineage needs the delta response format.",
+                    "Row lineage needs a baseRowId and a defaultRowCommitVersion for each file, but the server sent a "
+                    "file without one. Ask the provider to share the table in the delta response format.",
                     table=self._context.table,
                     file_id=file.file_id,
                 )
@@ -201,14 +201,14 @@ class FilePlanner:
 
 
 _NO_VALUES: PartitionValues = {}
-# The number of partitions that are cached.
+# The maximum number of partitions for which results are cached.
 _REMEMBERED = 1 << 14
 # After the limit is reached, this many more files are read before the listing is cancelled.
 _LISTED_IN_VAIN = 1000
 
 
 def scan_context(table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> ScanContext:
-    """Return what all files of a scan share; ``request`` is bound to the table's schema."""
+    """Return the properties that all files of a scan share; ``request`` is bound to the table's schema."""
     paths = cast("tuple[ColumnPath, ...] | None", request.columns)
     schema, partition_columns, added = table.schema, table.partition_columns, request.added_fields
     left_out = left_out_metadata(schema) if paths is None else None
@@ -217,7 +217,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     if left_out is not None and not output:
         types = ", ".join(left_out_columns(schema).values())
         raise UnsupportedFeatureError(
-            f"The table has no column that can be read: their types are {types}. "
+            f"None of the table's columns can be read: their types are {types}. "
             "Upgrade the client, or ask the provider for a view that converts them.",
             feature="columns of unsupported types",
             table=table.name,
@@ -241,7 +241,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         query_id=table.query_id,
     )
     for note in context.notes:
-        # The same text per table, so that Python shows the warning once.
+        # The text depends only on the table, so that Python shows the warning once per table.
         warnings.warn(note, IncompleteReadWarning, stacklevel=2)
     return context
 
@@ -255,17 +255,18 @@ def vector_ref(file: SharedFile) -> DeletionVectorRef | None:
 
 
 def _row_lineage(table: TableState) -> RowLineage:
-    """Return the names of a table's materialized row id columns (Delta Transaction Log Protocol, "Row Tracking").
+    """Return the columns that store row ids and commit versions in a table's files (Delta Transaction Log Protocol,
+    "Row Tracking").
 
-    Raises ``UnsupportedFeatureError`` if the table does not track rows, or the server does not state it.
+    Raises ``UnsupportedFeatureError`` if the table does not track rows, or the server does not state that it does.
     """
     # Only the property counts: a sharing server may omit writer features, and each file must have its ids anyway.
     properties = table.metadata.properties
     if properties.get("delta.enableRowTracking", "").lower() != "true":
         raise UnsupportedFeatureError(
-            "The table does not track rows, so it has no _row_id and _row_commit_version. The provider must enable it "
-            "(ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and share the table in the delta "
-            "response format.",
+            "The table does not track rows, so it has no _row_id and _row_commit_version. Ask the provider to enable "
+            "row tracking (ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and to share the table "
+            "in the delta response format.",
             feature="rowTracking",
             table=table.name,
         )
@@ -300,8 +301,8 @@ class _FileFilter:
     def reason_to_skip(
         self, described: FileAction, action: FileAction, change: Change | None
     ) -> tuple[str | None, int | None]:
-        """Return the ``SkippedFiles`` counter for the file (``None`` to read it), and its physical number of rows
-        according to ``described``."""
+        """Return the attribute of ``SkippedFiles`` that counts the file (``None`` if it must be read), and its physical
+        number of rows according to ``described``."""
         values = described.partition_values or action.partition_values or _NO_VALUES
         if self._partition_may_match is not None and not self._keeps(values, self._partition_may_match):
             return "by_partition", None
@@ -316,8 +317,8 @@ class _FileFilter:
         return (None if self._may_match(facts) else "by_statistics"), statistics.num_records
 
     def _keeps(self, values: PartitionValues, may_match: Callable[[Statistics], bool]) -> bool:
-        """Return whether a partition may match, decided once for all its files: enough for most predicates on large
-        tables."""
+        """Return whether the partition with ``values`` may match. The result is the same for all of its files, and
+        decides most predicates on large tables."""
         key = tuple(values.items())
         may_match_file = self._known.get(key)
         if may_match_file is None:
@@ -329,8 +330,8 @@ class _FileFilter:
 
 
 class _ChangeStatistics:
-    """A file's statistics and its change feed constants. Counts describe another set of rows, so only the presence of
-    nulls is used."""
+    """A file's statistics and its change feed constants. The counts describe a different set of rows, so they are only
+    used to find out whether there are nulls."""
 
     def __init__(self, file: FileStatistics, change: Change, added: dict[str, Origin]) -> None:
         self._file = file

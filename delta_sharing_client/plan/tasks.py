@@ -1,4 +1,4 @@
-"""The work of a scan as values: what to read of each file, and what all files share.
+"""The work of a scan as values: a task for each file, and the properties that all files share.
 
 Everything is frozen and picklable, so the same code reads a task in a local thread and in a Spark worker.
 """
@@ -77,7 +77,8 @@ class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class EqualityDeletesRef(msgspec.Struct, frozen=True, gc=False):
-    """An equality delete file of an Iceberg table: its address, file id, bytes and rows, and the ids of its columns."""
+    """An equality delete file of an Iceberg table: its address, file id, size in bytes, number of rows, and the field
+    ids of its columns."""
 
     url: str
     file_id: str
@@ -87,7 +88,7 @@ class EqualityDeletesRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """One file to read, complete together with its ``ScanContext``; picklable; its repr is masked.
+    """One file to read. With its ``ScanContext``, it has all that a read needs. Picklable; its repr shows no URL.
 
     Attributes
     ----------
@@ -97,26 +98,25 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     size:
         Stated length of the file in bytes, -1 if unknown.
     without, only:
-        Deletion vectors: rows in ``without`` are dropped; with ``only``, rows outside it are dropped too (a change
-        feed's
-        difference of two vectors).
+        Deletion vectors: rows in ``without`` are dropped; with ``only``, rows outside of it are dropped too (for the
+        difference of two vectors in a change feed).
     partition_values:
         Serialized values by *physical* partition column name.
     num_records:
-        Physical rows of the file including deleted ones, if the statistics state it.
+        Number of rows in the file, including deleted ones, if the statistics state it.
     base_row_id, default_row_commit_version:
-        Row tracking of the file, or ``None``; in an Iceberg table its first row id and data sequence number.
+        Row tracking of the file, or ``None``; in an Iceberg table, its first row id and its data sequence number.
     change:
         The change feed constants; ``None`` in a snapshot.
     row_groups:
-        Ordinals of the row groups to read, ``None`` for all (a large file split over several tasks).
+        Ordinals of the row groups to read, ``None`` for all; given if a large file is split into several tasks.
     version:
-        The version of the file with these ``row_groups``, so that all its tasks read the same one.
+        The version of the file that has these ``row_groups``, so that all of its tasks read the same one.
     equality:
-        Delete files whose values delete rows, wherever they are.
+        Equality delete files, which delete rows of the file by their values.
     required_ids:
-        Field ids of columns that the file must have if they are read: their values are those of its partition, which
-        ``partition_values`` cannot express.
+        Field ids of partition columns that must be read from the file, because ``partition_values`` cannot express
+        their values.
     """
 
     key: str
@@ -152,7 +152,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
         return self.num_records - (self.without.descriptor.cardinality if self.without is not None else 0)
 
     def remote_file(self, reader: Reader, *, again: bool = False, order: tuple[int, int] = (0, 0)) -> RemoteFile:
-        """Return the file for ``reader``; ``again``: with a new URL."""
+        """Return the file for ``reader``; with ``again``, it is read with a new URL."""
         return RemoteFile(
             reader,
             key=self.key,
@@ -177,10 +177,10 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RowLineage:
-    """The columns that store row lineage in files; ``None`` if the table has none.
+    """The columns that store row lineage in files; ``None`` where the table has no such column.
 
-    ``may_be_missing``: a file without a base row id is not an error, and both values of its rows are null (files of
-    Iceberg tables from before an upgrade to version 3).
+    With ``may_be_missing``, a file may lack a base row id, as in an Iceberg table from before its upgrade to version 3;
+    both lineage columns of its rows are then null.
     """
 
     row_id: StructField | None
@@ -195,35 +195,36 @@ class ScanContext:
     Attributes
     ----------
     table, table_id, version:
-        Name for messages, the table's UUID for the cache, and the version that is read (of a change feed: the last).
+        Name for messages, the table's UUID for the cache, and the version that is read (the last one of a change feed).
     schema, mapping_mode, partition_columns:
         Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
     output, filters:
-        The columns of every batch, and those that the predicate needs, each with its source.
+        The columns of every batch, and the columns that the predicate needs, each with its source.
     predicate:
         Bound to the schema (and to the columns that the read adds), or ``None``.
     row_lineage:
         Set if the columns of row lineage are requested.
     equality_columns:
-        The columns by which equality deletes may delete, by field id, each pruned to one column of a simple type.
+        The columns that equality deletes may compare, by field id, each pruned to one column of a simple type.
     name_mapping:
         The field ids of columns by name, for files without field ids; ``None`` if such files are refused.
     is_change_feed:
-        The three columns of the change feed exist (selected or not).
+        Whether the three columns of the change feed exist, selected or not.
     urls, files:
-        The source of new URLs; the location of files that are not behind URLs.
+        The source of new URLs; the storage of files that are not read by URL.
     left_out:
-        Metadata for ``output_schema`` if all columns are read and some cannot be (``columns.left_out_metadata``).
+        Metadata for ``output_schema`` if all columns are requested and some cannot be read
+        (``read_columns.left_out_metadata``).
     allowed:
-        Which URLs the files may have, by the profile's endpoint.
+        Which URLs the files may have, as determined by the profile's endpoint.
     query_id:
         The id of the read's requests, for errors.
     advise:
-        Adds to the error that ends the read what its reader can do, if that is special.
+        Adds advice to the error that ends the read; given if the read needs special advice.
     for_polars:
-        The batches become Polars frames: their text may be Arrow's views.
+        Whether the batches become Polars frames; if so, their text may be Arrow's string views.
     is_filtered_again:
-        Whoever takes the batches applies the filter: they may have rows that do not match.
+        Whether the consumer of the batches applies the filter itself; if so, they may have rows that do not match.
     """
 
     table: str
@@ -251,7 +252,7 @@ class ScanContext:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what a read leaves out."""
+        """Sentences about the columns that a read leaves out."""
         if self.left_out is None:
             return ()
         return (left_out_note(left_out_columns(self.schema), f"The read of '{self.table}'"),)
@@ -263,7 +264,7 @@ class ScanContext:
 
     @lazy
     def needed_share(self) -> float:
-        """The share of the files' bytes that are probably read, by the types of the columns."""
+        """The fraction of the files' bytes that is probably read, estimated by the types of the columns."""
         return needed_share(self.schema, (*self.output, *self.filters), self.partition_columns)
 
     def reader(self, report: ScanReport) -> Reader:
@@ -278,7 +279,7 @@ class ScanContext:
 class SkippedFiles:
     """Files that a plan skips: their numbers by reason, and their total bytes.
 
-    ``is_cut``: further files were not looked at, because the limit was reached.
+    ``is_cut`` says that further files were not considered, because the limit was reached.
     """
 
     by_partition: int = 0
@@ -296,9 +297,9 @@ class SkippedFiles:
 class _Planned:
     """The properties of a plan besides its files.
 
-    ``limit`` is the number of rows after which ``execute`` stops. ``access`` says how the data is read, and why.
-    ``table_files`` is the number of files of the table, if the server states it. ``notes`` are sentences on what may be
-    missing.
+    ``limit`` is the number of rows after which the read stops. ``access`` says how the data is read, and why.
+    ``table_files`` is the number of files of the table, if the server states it. ``notes`` are sentences about data
+    that may be missing.
     """
 
     context: ScanContext
@@ -314,8 +315,8 @@ class _Planned:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan(_Planned):
-    """The files to read, in the order of their rows, and why others are skipped; ``plan_seconds`` is the time of
-    planning.
+    """The files to read, in the order of their rows, and why others are skipped; ``plan_seconds`` is the time that
+    planning took.
     """
 
     tasks: Sequence[FileTask]
@@ -342,7 +343,7 @@ class ScanPlan(_Planned):
 
     @property
     def bytes(self) -> int:
-        """The total size of the files, without those of unknown length."""
+        """The total size of the files in bytes, not counting files of unknown size."""
         return sum(max(0, task.size) for task in self.tasks)
 
     @property
@@ -352,7 +353,7 @@ class ScanPlan(_Planned):
 
     @property
     def known_rows(self) -> int | None:
-        """The number of rows of the plan, if the log states it, otherwise ``None``."""
+        """The number of rows that the plan returns, if the log states it, otherwise ``None``."""
         if self.context.predicate is not None:
             return None
         total = 0
@@ -371,12 +372,12 @@ class ScanStream(_Planned):
     Attributes
     ----------
     notes:
-        More are added while files are listed.
+        Sentences about data that may be missing; more may be added while files are listed.
     files:
-        The files to read, in the order of their rows, as they are listed. It raises errors of the listing, so only an
-        exhausted iterator is a complete plan.
+        The files to read, in the order of their rows, as they are listed. The iterator raises the errors of the
+        listing, so the plan is complete only once it is exhausted.
     skipped:
-        Returns what was skipped so far.
+        Returns the numbers of files that were skipped so far.
     release:
         Releases the resources of the listing.
     break_off:
@@ -389,7 +390,7 @@ class ScanStream(_Planned):
     break_off: Callable[[], None] = lambda: None
 
     def whole(self) -> ScanPlan:
-        """Return the plan of all files, once they are listed."""
+        """Wait until all files are listed, and return their plan."""
         began = time.perf_counter()
         try:
             tasks = list(map(SharedValues(), self.files))
@@ -414,16 +415,16 @@ class ScanStream(_Planned):
 
 # === A plan as text ===
 
-FASTER_DECIMALS = "to_pandas(dtype_backend='pyarrow') makes no Python object of a decimal, and is faster."
-# The minimum number of rows for which the advice is worth a line.
+FASTER_DECIMALS = "to_pandas(dtype_backend='pyarrow') is faster, because it creates no Python object for a decimal."
+# The minimum number of rows for which the plan shows this advice.
 _MANY_ROWS = 1_000_000
 
 
 def explain(plan: ScanPlan) -> str:
     """Describe in a few lines what ``plan`` reads and skips, and why. Shows no URL.
 
-    The figures come only from the server's response; row groups are chosen from the footers when the files are read,
-    and are counted in the ``ScanReport`` of a read.
+    The figures come only from the server's response. Row groups are chosen by the footers when the files are read; the
+    read's ``ScanReport`` counts them.
     """
     context = plan.context
     output, filters = context.output, context.filters
@@ -457,7 +458,7 @@ def explain(plan: ScanPlan) -> str:
     for count, reason in (
         (skipped.by_partition, "partition values cannot match"),
         (skipped.by_statistics, "statistics rule out a match"),
-        (skipped.by_limit, "the files before hold enough rows for the limit"),
+        (skipped.by_limit, "the files before them have enough rows for the limit"),
     ):
         if count:
             lines.append(f"  files skipped: {count}, as {reason}")

@@ -525,7 +525,7 @@ def test_column_of_an_unknown_type_does_not_block_a_table(table: HandMadeTable, 
             assert scan.to_arrow().to_pylist() == expected
             assert json.loads(scan.schema.metadata[b"delta_sharing.left_out"]) == omitted
             without = (
-                f"The read of 's.d.t' is without columns of the table, of types that are not supported: 'odd' ({kind})"
+                f"The read of 's.d.t' leaves out columns of the table whose types are not supported: 'odd' ({kind})"
             )
             assert f"  note: {without}, 's.odd' ({kind})" in scan.explain()
             assert without in str(scan.report)

@@ -605,7 +605,9 @@ def test_feed_of_a_view_has_timestamps_and_no_versions(feed: Feed) -> None:
     assert [task.file_id for task in feed.plan(of_view=True).tasks] == ["id-b", "id-c", "id-a"]
     feed.cdc(1, "d", [3], ["insert"])
     feed.change_last(version=None, timestamp=TIME + 3)
-    with pytest.raises(UnsupportedFeatureError, match="change files and added or removed files at the same time"):
+    with pytest.raises(
+        UnsupportedFeatureError, match="change files and added or removed files with the same timestamp"
+    ):
         feed.plan(of_view=True)
     feed.actions = [replace(feed.actions[0], timestamp=None)]
     with pytest.raises(ProtocolError, match="must have a version and a timestamp"):

@@ -150,5 +150,5 @@ def test_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, step: str) -> No
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(packed, "TemporaryFile", type("Full", (io.BytesIO,), {step: fail}))
-    with pytest.raises(UsageError, match=r"No space left on device\. Make space, or set TMPDIR"):
+    with pytest.raises(UsageError, match=r"No space left on device\. The plan of a large table .* or set TMPDIR"):
         pack_tasks([task(1)], lambda _: 1, 10)

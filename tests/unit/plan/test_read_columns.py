@@ -189,7 +189,7 @@ def test_columns_of_unknown_types_are_listed_and_refused() -> None:
     assert left_out == {"delta_sharing.left_out": '{"new": "fromTheFuture", "s.y": "alsoNew"}'}
     assert left_out_metadata(TABLE) is None
     for incomplete in (table, pa.schema([("a", pa.int64())], left_out)):
-        with pytest.raises(UnsupportedFeatureError, match=r"^The file 'x' is without .*'new' \(fromTheFuture\), 's.y'"):
+        with pytest.raises(UnsupportedFeatureError, match=r"^The file 'x' leaves out .*'new' \(fromTheFuture\), 's.y'"):
             check_nothing_left_out(incomplete, "The file 'x'")
     check_nothing_left_out(pa.schema([("a", pa.int64())]), "The file 'x'")
     check_nothing_left_out(pa.schema([("a", pa.int64())], {"other": "b"}), "The file 'x'")

@@ -298,4 +298,4 @@ def test_explain_names_the_limit_as_reason_for_skipping(make_table: MakeTable) -
     table = make_table(pa.schema([("a", pa.int64())]))
     for _ in range(3):
         table.add(pa.table({"a": [1, 2]}), stats={"numRecords": 2})
-    assert "files skipped: 2, as the files before hold enough rows" in explain(table.plan(limit=2))
+    assert "files skipped: 2, as the files before them have enough rows" in explain(table.plan(limit=2))

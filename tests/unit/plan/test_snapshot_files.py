@@ -239,7 +239,7 @@ def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
         row_id=None, row_update=None
     )
     for numbers in ({}, {"base_row_id": 3}, {"default_row_commit_version": 3}):
-        with pytest.raises(DataError, match="baseRowId or defaultRowCommitVersion") as refused:
+        with pytest.raises(DataError, match="baseRowId and a defaultRowCommitVersion") as refused:
             lineage(file("a", **numbers), **TRACKED)
         assert refused.value.file_id == "a"
     for properties in ({}, {**TRACKED, "delta.enableRowTracking": "false"}):
@@ -265,7 +265,7 @@ def test_read_of_all_columns_warns_of_unreadable_columns() -> None:
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("a", "long"), ("n", "new"))
     ]
     table = table_state(metadata(json.dumps({"type": "struct", "fields": fields})))
-    with pytest.warns(IncompleteReadWarning, match=r"'share.schema.t' is without columns .*'n' \(new\)"):
+    with pytest.warns(IncompleteReadWarning, match=r"'share.schema.t' leaves out columns .*'n' \(new\)"):
         scan_plan = plan_snapshot(table, [], ScanRequest(), fast_options())
     assert scan_plan.output_schema.metadata == {b"delta_sharing.left_out": b'{"n": "new"}'}
     assert len(scan_plan.notes) == 1
@@ -274,6 +274,6 @@ def test_read_of_all_columns_warns_of_unreadable_columns() -> None:
         scan_plan = plan_snapshot(table, [], ScanRequest(columns=["a"]), fast_options())
     assert (scan_plan.output_schema.metadata, scan_plan.notes) == (None, ())
     alone = table_state(metadata(json.dumps({"type": "struct", "fields": fields[1:]})))
-    with pytest.raises(UnsupportedFeatureError, match="no column that can be read: their types are new"):
+    with pytest.raises(UnsupportedFeatureError, match="None of the table's columns can be read: their types are new"):
         plan_snapshot(alone, [], ScanRequest(), fast_options())
     assert plan_snapshot(alone, [], ScanRequest(columns=()), fast_options()).output_schema.names == []

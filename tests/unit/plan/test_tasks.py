@@ -224,7 +224,7 @@ def test_explain_of_a_large_plan_has_every_part() -> None:
         "judged by their types",
         "  files skipped: 1, as partition values cannot match",
         "  files skipped: 2, as statistics rule out a match",
-        "  files skipped: 3, as the files before hold enough rows for the limit",
+        "  files skipped: 3, as the files before them have enough rows for the limit",
         "  bytes skipped with them: 999 bytes",
         "  files with deletion vectors: 1",
         "  rows in these files: 7 before the filter",
