@@ -265,8 +265,8 @@ def _row_lineage(table: TableState) -> RowLineage:
     if properties.get("delta.enableRowTracking", "").lower() != "true":
         raise UnsupportedFeatureError(
             "The table does not track rows, so it has no _row_id and _row_commit_version. Ask the provider to enable "
-            "row tracking (ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and to share the table "
-            "in the delta response format.",
+            "row tracking (ALTER TABLE ... SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')) and to share the "
+            "table in the delta response format.",
             feature="rowTracking",
             table=table.name,
         )

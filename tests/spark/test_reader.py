@@ -662,7 +662,7 @@ def test_read_that_would_silently_drop_columns_is_refused(lake: Any) -> None:
     table = HandMadeTable(lake.root / "t").create(json.dumps({"type": "struct", "fields": fields}))
     table.commit(table.file(pa.table({"id": [1], "odd": [b"q"], "b": ["x"]})))
     source = DeltaSharingSource({"path": lake.url("t")})
-    with pytest.raises(UnsupportedFeatureError, match=r"The DataFrame of '.*' is without .* 'odd' \(quaternion\)"):
+    with pytest.raises(UnsupportedFeatureError, match=r"The DataFrame of '.*' leaves out .* 'odd' \(quaternion\)"):
         source.schema()
 
     named = DeltaSharingSource({"path": lake.url("t"), "columns": "id, b"})
