@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-# First: from here on a fork waits for the imports of other threads.
+# Imported first: from here on, a fork waits until other threads have finished importing our modules.
 import delta_sharing_client.errors as _errors
 import delta_sharing_client.forks as _forks
 import delta_sharing_client.tracebacks as _tracebacks
@@ -151,7 +151,8 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 _tracebacks.shorten_in_ipython()
 
-# A type checker knows the imports above, and would allow every name with this function.
+# Type checkers do not see this function. They know the imports above, and with the function they would accept every
+# name.
 if not TYPE_CHECKING:
     __all__ = sorted(_HOME_OF)
 

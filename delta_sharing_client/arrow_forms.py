@@ -1,6 +1,6 @@
-"""Small helpers that work with every supported version of pyarrow: forms of text and bytes, masks, streams of batches.
+"""Small helpers that work with every supported version of pyarrow: string and binary types, masks, streams of batches.
 
-Views are new in pyarrow 16; older versions never return one.
+View types are new in pyarrow 16; older versions never return one.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _is_binary_view = getattr(pa.types, "is_binary_view", lambda _: False)
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
-    """Whether the type is text, in any form."""
+    """Return whether the type is a string type of any kind."""
     types = pa.types
     return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or _is_string_view(arrow_type))
 
 
 def is_bytes(arrow_type: pa.DataType) -> bool:
-    """Whether the type is bytes of any length, in any form."""
+    """Return whether the type is a binary type of any kind and variable length."""
     types = pa.types
     return bool(types.is_binary(arrow_type) or types.is_large_binary(arrow_type) or _is_binary_view(arrow_type))
 
 
 def is_view(arrow_type: pa.DataType) -> bool:
-    """Whether the type is a view, which few kernels accept."""
+    """Return whether the type is a view type, which few kernels accept."""
     return bool(_is_string_view(arrow_type) or _is_binary_view(arrow_type))
 
 
@@ -77,17 +77,17 @@ def without_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], 
 
 
 def counting_name(schema: pa.Schema) -> str:
-    """Return a name that no column has, in any case.
+    """Return a name that no column has, not even in a different case.
 
-    An engine that counts rows reads the first column, however large. So the first column is an empty one of this
-    name, which the user does not see.
+    An engine that counts rows reads the first column, however large it is. So an empty column with this name, which the
+    user does not see, is put first.
     """
     taken = {name.lower() for name in schema.names}
     return next(name for number in range(len(taken) + 1) if (name := f"_rows{number or ''}") not in taken)
 
 
 def with_counting(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """Return ``batch`` with that column as the first one."""
+    """Return ``batch`` with the empty column ``name`` in front; see ``counting_name``."""
     field = pa.field(name, pa.bool_())
     return pa.RecordBatch.from_arrays(
         [pa.nulls(batch.num_rows, field.type), *batch.columns], schema=pa.schema([field, *batch.schema])

@@ -75,12 +75,12 @@ class SharingClient:
         self.rest.close()
 
     def table(self, name: str | Table | AssetName, format: TableFormat | str | None = None) -> SharedTable:  # noqa: A002
-        """Return a shared table, given by value or as ``share.schema.table`` (the share may contain dots).
+        """Return a shared table, given as ``share.schema.table`` (the share may contain dots), or as a ``Table``.
 
-        ``format`` is ``"delta"``, ``"iceberg"``, or ``"auto"``: what the server says, Delta if the table is both; by
-        default that of the client's options. This sends no request; whether the table exists is checked when it is
-        used. Raises ``UsageError`` if ``name`` is not a full name (then the tables are listed for advice), or
-        ``format`` is none of the three.
+        ``format`` is ``"delta"``, ``"iceberg"`` or ``"auto"`` (the format that the server states; Delta if the table
+        has both); by default, the client's options decide. For a full name this sends no request; whether the table
+        exists is checked when it is used. Raises ``UsageError`` if ``name`` is not a full name (the tables are then
+        listed, so that the message can suggest one), or if ``format`` is none of the three.
 
         Examples
         --------
@@ -92,7 +92,7 @@ class SharingClient:
 
         options = self.rest.options
         if format is not None:
-            options = dataclasses.replace(options, table_format=format)  # type: ignore[arg-type] # it takes the names
+            options = dataclasses.replace(options, table_format=format)  # type: ignore[arg-type] # names are accepted
         return SharedTable(self._table_name(name), self.rest, options)
 
     def _table_name(self, name: str | Table | AssetName) -> AssetName:
@@ -105,7 +105,7 @@ class SharingClient:
             return AssetName.parse(name, kind.noun)
         except UsageError as error:
             if isinstance(name, str) and "#" in name:
-                error.add("The client has a profile: write the name after '#' alone.")
+                error.add("The client has a profile: pass only the name after '#'.")
             elif isinstance(name, str) and (near := self.rest.near_names(name, [kind])):
                 error.add(near)
             raise
@@ -113,8 +113,8 @@ class SharingClient:
     def volume(self, name: str | AssetName) -> Volume:
         """Return a shared volume, given as ``share.schema.volume``.
 
-        This sends no request; whether the volume exists is checked when it is used. Raises ``UsageError`` if ``name``
-        is not a full name; then the volumes are listed for advice.
+        For a full name this sends no request; whether the volume exists is checked when it is used. Raises
+        ``UsageError`` if ``name`` is not a full name; the volumes are then listed, so that the message can suggest one.
 
         Examples
         --------
@@ -126,13 +126,13 @@ class SharingClient:
         return Volume(self._name(name, VOLUME), self.rest, self.rest.options)
 
     def model(self, name: str | AssetName) -> Model:
-        """Like ``volume``, for a model, given as ``share.schema.model``. Errors as ``volume``."""
+        """Return a shared model, given as ``share.schema.model``. Errors as ``volume``, and as few requests."""
         from delta_sharing_client.assets.model import Model
 
         return Model(self._name(name, MODEL), self.rest, self.rest.options)
 
     def skill(self, name: str | AssetName) -> Skill:
-        """Like ``volume``, for an agent skill, given as ``share.schema.skill``. Errors as ``volume``."""
+        """Return a shared agent skill, given as ``share.schema.skill``. Errors as ``volume``, and as few requests."""
         from delta_sharing_client.assets.skill import Skill
 
         return Skill(self._name(name, SKILL), self.rest, self.rest.options)
@@ -151,8 +151,10 @@ class SharingClient:
         check_name(share, "share")
         if "." in share and share not in self:
             steps = "".join(f"[{name!r}]" for name in share.split("."))
-            write = f"client.table({share!r})" if share.count(".") > 1 else f"client{steps}"
-            raise UsageError(f"Expected the name of a share, found {share!r}, which is not shared; write {write}.")
+            write = (
+                f"a table, write client.table({share!r})" if share.count(".") > 1 else f"a schema, write client{steps}"
+            )
+            raise UsageError(f"No share is called {share!r}. For {write}.")
         return Contents(self, (share,))
 
     def __iter__(self) -> Iterator[str]:
@@ -160,9 +162,9 @@ class SharingClient:
         return iter([share.name for share in self.list_shares()])
 
     def __contains__(self, share: object) -> bool:
-        """Whether a share has this name, in upper or lower case, by a listing. Errors as ``list_shares``.
+        """Return whether a share has this name, ignoring case. This lists the shares. Errors as ``list_shares``.
 
-        Raises ``UsageError`` if ``share`` is not text.
+        Raises ``UsageError`` if ``share`` is not a string.
         """
         return _is_listed(share, self)
 
@@ -170,18 +172,18 @@ class SharingClient:
         return list(self)
 
     def list_shares(self) -> list[Share]:
-        """Return all shares. Raises ``DeltaSharingError`` from the sign-in, the server or the network."""
+        """Return all shares. Raises ``DeltaSharingError`` if the sign-in, the server or the network fails."""
         return ListedInNotebook(self.rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
-        """Return one share, by name or value.
+        """Return one share, given by its name or as a ``Share``.
 
         Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         return self.rest.get_share(_share_name(share))
 
     def list_schemas(self, share: Share | str) -> list[Schema]:
-        """Return the schemas of a share, given by name or value.
+        """Return the schemas of a share, given by its name or as a ``Share``.
 
         Schemas that only the server's Iceberg catalog lists come last.
 
@@ -190,7 +192,7 @@ class SharingClient:
         return ListedInNotebook(schemas_of_share(self.rest, _share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
-        """Return the tables of a schema, given by value or as ``share.schema``.
+        """Return the tables of a schema, given as a ``Schema`` or as ``share.schema``.
 
         Tables that only the server's Iceberg catalog lists come last.
 
@@ -201,8 +203,9 @@ class SharingClient:
         return ListedInNotebook(listed_by(table, self.rest) for table in tables)
 
     def get_table(self, table: Table | AssetName | str) -> Table:
-        """Return one table as the server lists it, by value or as ``share.schema.table``, with its ``formats`` if the
-        server states them.
+        """Return one table as the server describes it, given as ``share.schema.table`` or as a ``Table``.
+
+        The result has the table's ``formats`` if the server states them.
 
         Errors as ``list_shares``, ``NotFoundError`` if the table does not exist, and ``UsageError`` if ``table`` is not
         a full name.
@@ -218,7 +221,7 @@ class SharingClient:
         return ListedInNotebook(listed_by(table, self.rest) for table in tables)
 
     def list_volumes(self, schema: Schema | str) -> list[Volume]:
-        """Return the volumes of a schema, given by value or as ``share.schema``; none if the server has no volumes.
+        """Return the volumes of a schema (a ``Schema`` or ``share.schema``); none if the server has no volumes.
 
         Errors as ``list_tables``.
         """
@@ -317,15 +320,14 @@ class SharingClient:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A share or a schema, by its path of names: indexing returns a schema, and then a ``SharedTable``.
+    """A share or a schema, known by its path of names. Indexing a share returns a schema; indexing a schema, a table.
 
-    In a schema, the key of a table is its name. Keys of other assets say what they are: ``"volume:documents"`` is a
-    ``Volume``, and so on with ``model:`` and ``skill:``. A table has such a key, too (``table:``), if its name begins
-    with one of these words.
+    In a schema, the key of a table is its name. The keys of other assets begin with their kind: ``"volume:documents"``
+    returns a ``Volume``; ``model:`` and ``skill:`` work alike. The key of a table begins with ``table:`` only if its
+    name begins with one of these prefixes.
 
-    Iterating yields the keys of all that is inside, and ``in`` compares with them in upper or lower case; each lists
-    the schemas, or the assets of every kind, once. Errors as ``SharingClient.list_schemas`` and
-    ``SharingClient.list_tables``.
+    Iterating yields all keys, and ``in`` looks for one of them, ignoring case. Either lists the schemas, or the assets
+    of all kinds, once. Errors as ``SharingClient.list_schemas`` and ``SharingClient.list_tables``.
     """
 
     client: SharingClient
@@ -338,7 +340,7 @@ class Contents:
         check_name(name, "schema")
         if "." in name and name not in self:
             write = f"client.table({'.'.join(inner)!r})"
-            raise UsageError(f"Expected the name of a schema, found {name!r}, which is not shared; write {write}.")
+            raise UsageError(f"No schema {name!r} is shared. For a table, write {write}.")
         return Contents(self.client, inner)
 
     def _asset(self, key: str) -> SharedTable | Volume | Model | Skill:
@@ -388,7 +390,7 @@ def _split_key(key: str) -> tuple[str, str]:
 
 def _is_listed(name: object, names: Iterable[str]) -> bool:
     if not isinstance(name, str):
-        raise UsageError(f"Expected a name as text before 'in', found {type(name).__name__}.")
+        raise UsageError(f"Expected a name as a string before 'in', found {type(name).__name__}.")
     return name.lower() in {listed.lower() for listed in names}
 
 
@@ -398,8 +400,8 @@ def _share_and_schema(schema: Schema | str) -> tuple[str, str]:
     share, _, name = schema.rpartition(".") if isinstance(schema, str) else ("", "", "")
     if not share or not name:
         raise UsageError(
-            f"Expected a schema as share.schema, or a Schema of list_schemas(), found {schema!r}; "
-            "list_all_tables(share) and the like list those of all schemas."
+            f"Expected a schema as 'share.schema', or a Schema from list_schemas(), found {schema!r}. For all "
+            "schemas of a share, call list_all_tables(share), list_all_volumes(share) and so on."
         )
     return share, name
 

@@ -1,9 +1,9 @@
-"""Names of columns: how they are written, and the resolver that finds them in a schema.
+"""Column names: how they are written, and how they are found in a schema.
 
 A name is a path: ``a.b`` is the field ``b`` of the struct ``a``. Backticks quote a name with a dot or any other
-character (a doubled backtick is one backtick); they may be omitted if no path has this spelling. Names match regardless
-of case, an exact match first, as in Spark. A schema is anything with fields that have a name and a type, from Delta or
-Arrow.
+character (a doubled backtick stands for one); they may be omitted if the name cannot be confused with a path. Names
+match regardless of case, as in Spark; an exact match wins. Here, a schema is any object whose fields have a name and a
+type: a Delta schema or an Arrow schema.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from delta_sharing_client.errors import UsageError
 ColumnPath = tuple[str, ...]
 ColumnName = Union[str, Sequence[str]]
 
-# The number of names in a message.
+# The maximum number of names that a message lists.
 _MOST_SHOWN = 8
 
 
 def resolve_columns(
     columns: Iterable[ColumnName] | None, schema: Any, extra: Sequence[str] = ()
 ) -> tuple[ColumnPath, ...] | None:
-    """Return a selection as paths in the schema's own spelling, ``None`` for ``None``.
+    """Return the selection ``columns`` as paths in the schema's own spelling; ``None`` for ``None``.
 
-    A text is a path (:func:`parse_path`) or the whole name of a column; a sequence of names is a path. ``extra`` names
-    columns that a read adds to the schema (change feed, row lineage).
+    A string is a path (:func:`parse_path`) or the whole name of a column; a sequence of names is a path. ``extra``
+    names columns that a read adds to the schema (change feed, row lineage).
 
-    Raises ``UsageError`` for a name that does not exist (with the nearest one), a path into something that is not a
-    struct, a column that is selected twice, and a single text instead of a list.
+    Raises ``UsageError`` for a name that does not exist (the message suggests the nearest one), a path into a column
+    that is not a struct, a column that is selected twice, and a single string instead of a list.
     """
     listed = listed_columns(columns)
     if listed is None:
@@ -52,14 +52,14 @@ def resolve_columns(
 
 
 def listed_columns(columns: Iterable[ColumnName] | None) -> tuple[ColumnName, ...] | None:
-    """Return a selection as a tuple, ``None`` for ``None``; ``UsageError`` for a single text or a mapping."""
+    """Return a selection as a tuple; ``None`` for ``None``. Raises ``UsageError`` for a single string or a mapping."""
     if isinstance(columns, str):
         is_condition = _CONDITION.search(columns) is not None
         write = f"filter={columns!r}" if is_condition else f"columns={split_names(columns) or [columns]!r}"
-        raise UsageError(f"'columns' must be a list of names, found the text {columns!r}; write {write}.")
+        raise UsageError(f"'columns' must be a list of names, found the string {columns!r}; write {write}.")
     if isinstance(columns, Mapping):
         raise UsageError(
-            "'columns' must be a list of names, found a mapping; rename the columns of the result instead."
+            "'columns' must be a list of names, found a mapping; to rename columns, rename those of the result."
         )
     return None if columns is None else tuple(columns)
 
@@ -73,7 +73,7 @@ def _selected(column: ColumnName, all_names: Names) -> ColumnPath:
     if not isinstance(column, str):
         names = tuple(column) if isinstance(column, Sequence) else ()
         if not names or not all(isinstance(name, str) for name in names):
-            raise UsageError(f"A column is a name or a sequence of names, found {column!r}.")
+            raise UsageError(f"A column must be a name or a sequence of names, found {column!r}.")
         return _path(all_names.along(names, _shown(names)))
     try:
         return _named(column, all_names)
@@ -84,14 +84,14 @@ def _selected(column: ColumnName, all_names: Names) -> ColumnPath:
 
 
 def _advice(column: str) -> str:
-    """Return a correction for a text that names no column, "" if it looks like a name."""
+    """Return advice for a string that names no column; "" if it looks like a name."""
     if column == "*":
-        return "Leave 'columns' out to read all of them."
+        return "Leave 'columns' out to read all columns."
     names = split_names(column) or []
     if len(names) > 1:
-        return f"Write each name as a text of its own: columns={names!r}."
+        return f"Write each name as a separate string: columns={names!r}."
     if _COMPUTED.search(column):
-        return "Only columns are selected: compute and rename in the result, or in a query of DuckDB (ds.attach)."
+        return "Expressions cannot be selected: compute and rename in the result, or in a DuckDB query (ds.attach)."
     return ""
 
 
@@ -123,24 +123,25 @@ class _Added(NamedTuple):
 
 
 class Names:
-    """The names of a schema and its structs, with an index for each; ``added`` are additional columns."""
+    """Finds the fields of a schema and its structs by name. ``added`` are the names of additional columns."""
 
     def __init__(self, schema: Any, added: Sequence[str] = ()) -> None:
         self.schema = schema
         self._added = added
-        # Kept together with the struct: Arrow creates a new object on each access, and a freed object's id can be
-        # reused.
+        # Each index is kept together with its struct: Arrow creates a new object on each access, and the id of a freed
+        # object can be reused.
         self._fields: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
 
     def resolve(self, path: ColumnPath) -> tuple[Any, ...]:
         """Return the fields along ``path``, outermost first.
 
-        Raises ``UsageError`` if there is no such column (it suggests the nearest), or several that differ only in case.
+        Raises ``UsageError`` if there is no such column (the message suggests the nearest one), or if several differ
+        only in case.
         """
         return self.along(path, _shown(path))
 
     def find(self, path: ColumnPath) -> tuple[Any, ...] | None:
-        """Like ``resolve``, but ``None`` instead of an error."""
+        """Like ``resolve``, but return ``None`` instead of raising an error."""
         try:
             return self.resolve(path)
         except UsageError:
@@ -163,7 +164,7 @@ class Names:
         return tuple(fields)
 
     def match(self, name: str, node: Any) -> Any | None:
-        """Return the field called ``name`` in a schema or struct, the exact spelling first, or ``None``."""
+        """Return the field called ``name`` in a schema or struct, or ``None``. An exact match wins over others."""
         matches = (self._of(node) or {}).get(name.lower(), [])
         matches = [field for field in matches if field.name == name] or matches
         if len(matches) > 1:
@@ -172,7 +173,7 @@ class Names:
         return matches[0] if matches else None
 
     def _of(self, node: Any) -> dict[str, list[Any]] | None:
-        """Return the fields of a schema or struct by case-folded name, ``None`` for other types."""
+        """Return the fields of a schema or struct by case-folded name; ``None`` for other types."""
         if id(node) not in self._fields:
             if isinstance(node, (pa.Schema, pa.StructType)):
                 fields: Iterable[Any] = node
@@ -237,12 +238,12 @@ def parse_path(name: str | Iterable[str]) -> ColumnPath:
         )
     path = tuple(name) if isinstance(name, Iterable) else ()
     if not path or not all(isinstance(part, str) and part for part in path):
-        raise UsageError(f"A column is a name or a non-empty tuple of names, found {name!r}.")
+        raise UsageError(f"A column must be a name or a non-empty tuple of names, found {name!r}.")
     return path
 
 
 def split_names(text: str) -> list[str] | None:
-    """Split a list with commas (``id, a.b, `c,d```) into its names, unchanged; ``None`` if one is empty."""
+    """Split a comma-separated list (``id, a.b, `c,d```) into its names as written; return ``None`` if one is empty."""
     names: list[str] = []
     position = 0
     while match := _LISTED.match(text, position):
@@ -280,8 +281,8 @@ _RESERVED = frozenset(  # sorted, as one text
 
 
 def narrowed(columns: Iterable[str | Iterable[str]] | None, names: Sequence[str]) -> list[ColumnPath]:
-    """Return the paths of the selection ``columns`` (``None`` for all) within the top-level columns ``names``, in their
-    order."""
+    """Return the selected paths that lie in the top-level columns ``names``, in the order of ``names``. ``columns`` is
+    the selection; ``None`` selects all of ``names``."""
     if columns is None:
         return [(name,) for name in names]
     paths = [parse_path(column) for column in columns]

@@ -7,9 +7,9 @@
     client = delta_sharing.SharingClient("my.share")
     delta_sharing.load_as_pandas("my.share#share.schema.table", limit=10)
 
-Differences from ``delta_sharing_client``: errors are also those that such scripts catch (``requests.HTTPError`` with
-its ``response``, ``requests.ConnectionError``, ``ValueError``), and ``_commit_timestamp`` is in microseconds where that
-package has them. It also has the objects of that package's next release:
+Differences from ``delta_sharing_client``: errors also belong to the classes that such scripts catch
+(``requests.HTTPError`` with its ``response``, ``requests.ConnectionError``, ``ValueError``), and ``_commit_timestamp``
+is in microseconds where that package has them. It also has the objects of that package's next release:
 ``client.table(name).snapshot(limit=10).to_pandas()``. See ``docs/from-delta-sharing.md``.
 """
 
@@ -89,7 +89,7 @@ class UnsupportedFeatureError(errors.UnsupportedFeatureError, ValueError):
     """The table needs a feature that this package does not support."""
 
 
-# Each class stands for its first base class; subclasses come before their bases.
+# Each class is raised in place of its first base class; subclasses come before their bases.
 _ALSO = (ProfileError, NotFoundError, RequestError, AuthError, TransportError, UnsupportedFeatureError)
 
 
@@ -118,7 +118,8 @@ _raising_as_before = _as_before()  # as a decorator
 
 @dataclasses.dataclass(frozen=True)
 class DeltaSharingProfile:
-    """The fields of a profile; its ``repr`` masks secrets. A profile of version 2 may have any of its types."""
+    """The fields of a profile; its ``repr`` masks secrets. A profile of version 2 may use any of that version's
+    credential types."""
 
     CURRENT: ClassVar[int] = NEWEST_VERSION
 
@@ -186,7 +187,7 @@ _FIELDS = {field.name: _in_camel_case(field.name) for field in dataclasses.field
 
 
 class _Outputs(scans.ReadOutputs):
-    """The outputs of that package's reads, in addition to ours."""
+    """The outputs that reads of that package have, in addition to ours."""
 
     to_arrow = _raising_as_before(scans.ReadOutputs.to_arrow)
     to_batches = _raising_as_before(scans.ReadOutputs.to_batches)
@@ -197,7 +198,8 @@ class _Outputs(scans.ReadOutputs):
             with self.to_batches() as batches:
                 yield from batches
         except errors.DeltaSharingError:
-            # Not around the whole generator: the garbage collector may close it in another context.
+            # This does not enclose the whole generator, because the garbage collector may close it in a different
+            # context.
             with _as_before():
                 raise
 
@@ -229,7 +231,7 @@ class TableChanges(_Outputs, scans.Changes):
 
 
 class DeltaSharingTable(table.SharedTable):
-    """A table of a client, as in that package's next release; a ``delta_sharing_client.SharedTable``."""
+    """A ``delta_sharing_client.SharedTable`` with the methods that tables have in that package's next release."""
 
     version = _raising_as_before(table.SharedTable.version)
     metadata = _raising_as_before(table.SharedTable.metadata)
@@ -292,7 +294,7 @@ class SharingClient(our_client.SharingClient):
 
     @_raising_as_before
     def table(self, name: str | Table | AssetName, format: TableFormat | str | None = None) -> DeltaSharingTable:  # noqa: A002
-        """Return a table, given by value or as ``share.schema.table``. This sends no request."""
+        """Return a table, as ``delta_sharing_client.SharingClient.table`` does."""
         shared = super().table(name, format)
         return DeltaSharingTable(shared.name, shared.rest, shared.options)
 

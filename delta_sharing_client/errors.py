@@ -1,4 +1,4 @@
-"""The exceptions of the package, by who must act on them.
+"""The exceptions of the package, classified by who must act on them.
 
 ::
 
@@ -37,7 +37,8 @@ class DeltaSharingError(Exception):
     Parameters
     ----------
     message:
-        One sentence: expected, found, what to do. Signatures of URLs are masked and control characters are escaped.
+        What was expected, what was found and what to do. Signatures of URLs are masked and control characters are
+        escaped.
     table:
         The table, as ``share.schema.table``.
     version:
@@ -88,8 +89,8 @@ class DeltaSharingError(Exception):
         return _shown(f"{self.message} ({', '.join(where)})") if where else self.message
 
     def _says(self, label: str, value: object) -> bool:
-        """Return whether the message contains ``value`` as a whole word; a number only after ``label``, because it
-        may count rows."""
+        """Return whether the message contains ``value`` as a whole word. A number must follow ``label``, because it
+        could otherwise be a number of rows."""
         text = f"{label} {value}" if isinstance(value, int) else str(value)
         return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self.message) is not None
 
@@ -116,12 +117,13 @@ def _shown(text: str) -> str:
     return "\n".join(map(printable, scrub(text).split("\n")))
 
 
-# The limits of a process and of the machine for open files.
+# The error codes for too many open files in this process, and on this machine.
 _LIMITS = frozenset((errno.EMFILE, errno.ENFILE))
 
 
 def limit_reached(error: BaseException) -> UsageError | None:
-    """Return our error if ``error`` (for example of an import) is caused by a limit of open files, else ``None``."""
+    """Return a ``UsageError`` if ``error``, which may come from an import, means too many open files; otherwise
+    ``None``."""
     if not isinstance(error, OSError) or error.errno not in _LIMITS:
         return None
     return UsageError(
@@ -132,7 +134,7 @@ def limit_reached(error: BaseException) -> UsageError | None:
 
 @contextlib.contextmanager
 def within_limits() -> Iterator[None]:
-    """Raise ``limit_reached`` instead of the error of a block."""
+    """Raise the result of ``limit_reached``, if there is one, instead of an error of the block."""
     try:
         yield
     except OSError as error:
@@ -146,7 +148,7 @@ def within_limits() -> Iterator[None]:
 
 @contextlib.contextmanager
 def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
-    """Add ``table`` and the read's query id to errors of a block that lack them, except to a ``UsageError``."""
+    """Add ``table`` and the read's query id to errors of the block that lack them; a ``UsageError`` stays unchanged."""
     try:
         with within_limits():
             yield
@@ -159,7 +161,7 @@ def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def about_file(table: str, file_id: str | None) -> Iterator[None]:
-    """Add the table and the id of its file to errors of a block that lack them."""
+    """Add the table and the id of its file to errors of the block that lack them."""
     try:
         yield
     except DeltaSharingError as error:
@@ -174,8 +176,8 @@ class UsageError(DeltaSharingError, ValueError):
     Attributes
     ----------
     place:
-        Where the mistake is in the text of a filter: the position of its first character, and the one after that of its
-        last; ``None`` if that is unknown.
+        Where the mistake is in a filter's text: the position of its first character, and the position after its last
+        character. ``None`` if unknown.
     """
 
     place: tuple[int, int] | None = None

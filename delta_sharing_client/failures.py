@@ -1,6 +1,6 @@
-"""The meaning of exceptions of HTTP libraries: which failures are temporary, and their messages.
+"""Translates exceptions of HTTP libraries: decides which failures are temporary, and writes their messages.
 
-Imported when something fails (``protocol.watch.library_errors``).
+Imported only when a request fails (``protocol.watch.library_errors``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delta_sharing_client.network import OutOfReach, Reach, is_loopback
 from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 # The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError; a
-# malformed address or proxy is a ValueError or, from inside urllib3, a TypeError.
+# malformed address or proxy causes a ValueError or, inside urllib3, a TypeError.
 LIBRARY_ERRORS = (
     OSError,
     ValueError,
@@ -32,8 +32,7 @@ LIBRARY_ERRORS = (
     aiohttp.ClientError,
 )
 
-# Nothing listens at this port, which is probably the wrong one. Seconds for retries, because a server may be
-# restarting.
+# The seconds of retries if nothing listens at the port: it is probably the wrong port, but a server may be restarting.
 _REFUSED = 5.0
 _REFUSED_HERE = 0.0
 
@@ -47,11 +46,11 @@ def translated(
     receiving: bool = False,
     refused_briefly: bool = False,
 ) -> Transient | DeltaSharingError:
-    """Translate one of ``LIBRARY_ERRORS``: to a ``Transient`` if a retry may help, otherwise to an error.
+    """Translate one of ``LIBRARY_ERRORS`` to a ``Transient`` if a retry may help, otherwise to an error.
 
     ``doing`` describes the request ("Listing the shares"). ``url`` is its URL, of which only the host is shown;
     ``receiving``: the request was sent, and the response is the problem. ``refused_briefly``: a refused connection is
-    not retried for long. Texts of the library are not used, because they may contain a URL.
+    not retried for long. The library's messages are not used, because they may contain a URL.
     """
     causes = _causes(error)
     host = _host(causes, url)
@@ -68,14 +67,14 @@ def translated(
 
 
 def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[str, bool]:
-    """Return the reason, as part of a sentence, and whether a retry may succeed."""
+    """Return the reason, worded as part of a sentence, and whether a retry may succeed."""
     for judge in (_reached, _limits, _names, _tls, _proxy, _addresses, _connections):
         verdict = None if receiving and judge is _addresses else judge(causes, host)
         if verdict is not None:
             return verdict
     error = causes[0]
     if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
-        return f"the compression of the response is broken ({type(error).__name__})", False
+        return f"the response cannot be decompressed ({type(error).__name__})", False
     cut = (http.client.HTTPException, urllib3.exceptions.ProtocolError)
     cut_of_aiohttp = (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError)
     if _find(causes, *cut, *cut_of_aiohttp) or isinstance(error, (ValueError, TypeError)):
@@ -93,18 +92,18 @@ def _reached(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if not isinstance(cause, OutOfReach):
         return None
     if cause.reach is Reach.LOCAL:
-        return f"{host} is not this machine, so that http would send the request to it in clear text", False
-    return f"{host} leads to this machine, which only a server on this machine may name", False
+        return f"{host} is not this machine, so http would send the request to it in clear text", False
+    return f"{host} resolves to this machine, to which only a server on this machine may refer", False
 
 
 def _limits(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     reached = next((cause for cause in causes if limit_reached(cause)), None)
     if reached is None:
         return None
-    # Other requests may end meanwhile.
+    # A retry may succeed, because other requests may end meanwhile.
     return (
-        f"this process can open no connection ({_kind(reached)}); raise the limit of open files (ulimit -n), or lower "
-        "'max_concurrent_requests'"
+        f"this process cannot open another connection ({_kind(reached)}); raise the limit of open files (ulimit -n), "
+        "or lower 'max_concurrent_requests'"
     ), True
 
 
@@ -115,10 +114,10 @@ def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     # With a proxy, the host in the request is not the one that was looked up.
     host = "of the proxy" if _is_of_proxy(causes) else host.partition(":")[0]
     unknown = cause.args[:1] == (socket.EAI_NONAME,)
-    return f"the host {host} is not known here; check the endpoint, the network and the proxy", not unknown
+    return f"the host {host} cannot be resolved; check the endpoint, the network and the proxy", not unknown
 
 
-# OpenSSL reasons for a broken connection, as opposed to a failed negotiation.
+# OpenSSL's reasons for a broken connection, as opposed to a failed negotiation.
 _BROKEN_TLS = re.compile(r"UNEXPECTED_EOF|BAD_RECORD_MAC|EOF occurred|SYSCALL|INTERNAL_ERROR", re.IGNORECASE)
 _NO_PEM = re.compile(r"NO_CERTIFICATE_OR_CRL_FOUND|NO_START_LINE|\[SSL\] PEM|KEY_VALUES_MISMATCH", re.IGNORECASE)
 _CERTIFICATE_WANTED = re.compile(r"CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE", re.IGNORECASE)
@@ -144,9 +143,9 @@ def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
         ), False
     why = getattr(cause, "reason", None)
     if _NO_PEM.search(text):
-        return "a file of ca_bundle or client_certificate has no readable certificate or key", False
+        return "the file in 'ca_bundle' or 'client_certificate' contains no readable certificate or key", False
     if _CERTIFICATE_WANTED.search(text):
-        return f"{host} does not accept this client's certificate; check client_certificate", False
+        return f"{host} does not accept this client's certificate; check 'client_certificate'", False
     return (
         f"{host} and this client share no TLS settings ({why if isinstance(why, str) else type(cause).__name__})",
         False,
@@ -175,7 +174,7 @@ def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
 def _addresses(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if isinstance(causes[0], requests.exceptions.TooManyRedirects):
         return "the server redirects in a circle", False
-    # A TypeError or ValueError that no library wraps comes from building addresses and headers.
+    # If no library wrapped it, a TypeError or ValueError comes from building addresses and headers.
     if isinstance(causes[0], requests.exceptions.JSONDecodeError) or not _find(
         causes[:1], ValueError, TypeError, urllib3.exceptions.LocationValueError
     ):
@@ -185,7 +184,7 @@ def _addresses(causes: list[BaseException], host: str) -> tuple[str, bool] | Non
 
 def _connections(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     if _find(causes, ConnectionRefusedError):
-        return f"{host} refuses the connection; check that the server is running and the endpoint right", True
+        return f"{host} refuses the connection; check that the server is running and the endpoint is right", True
     if _find(causes, urllib3.exceptions.NewConnectionError):
         return f"no connection to {host} ({_kind(causes[-1])}); check the network and the proxy", True
     if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError, aiohttp.ConnectionTimeoutError):
@@ -201,12 +200,13 @@ def _is_of_proxy(causes: list[BaseException]) -> bool:
 
 
 def _kind(cause: BaseException) -> str:
-    """Return the system's message, or else the class; a library's text may contain a URL."""
+    """Return the operating system's message or, without one, the name of the class; a library's message may contain a
+    URL."""
     return (isinstance(cause, OSError) and isinstance(cause.errno, int) and cause.strerror) or type(cause).__name__
 
 
 def _find(causes: list[BaseException], *kinds: type[BaseException]) -> BaseException | None:
-    # The innermost one; the outer ones only repeat it.
+    # Take the innermost one, because the outer ones only repeat it.
     return next((cause for cause in reversed(causes) if isinstance(cause, kinds)), None)
 
 

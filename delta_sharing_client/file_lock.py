@@ -30,7 +30,7 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-# The system's error codes if another process holds the lock: flock, its emulation on network file systems, and Windows.
+# The error codes if another process holds the lock: from flock, its emulation on network file systems, and Windows.
 _HELD = frozenset((errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK))
 
 
@@ -46,14 +46,14 @@ def try_lock(descriptor: int) -> bool:
 
 
 class CannotLock(UsageError):
-    """A lock cannot be taken for another reason than that another process holds it."""
+    """A lock cannot be taken, and the reason is not that another process holds it."""
 
 
 class FileLock:
     """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked, and
     ``CannotLock`` if the file system has no locks.
 
-    The file is not removed; otherwise two processes could lock two files with the same name.
+    The file is never removed; otherwise two processes could each lock a different file with the same name.
     """
 
     def __init__(self, path: Path, taken: str) -> None:
@@ -69,7 +69,7 @@ class FileLock:
         except OSError as error:
             problem = CannotLock(
                 f"The file '{self._path}' cannot be locked: {error.strerror}. Choose a directory on a file system that "
-                "has locks, such as a local disk, or mount the network share with them."
+                "supports locks, such as a local disk, or mount the network file system with locks."
             )
         if problem is not None:
             os.close(descriptor)
@@ -79,7 +79,8 @@ class FileLock:
 
     def __exit__(self, *exc: object) -> None:
         try:
-            # A forked child that leaves the block has the same open file, and does not end the lock of its parent.
+            # A forked child has the same open file; when it leaves the block, it must not release the lock of its
+            # parent.
             if self._process == os.getpid():
                 _unlock(self._descriptor)
         finally:

@@ -19,18 +19,18 @@ def hashes(names: Iterable[str]) -> array.array[int]:
 
 
 def second_hashes(names: Iterable[str]) -> array.array[int]:
-    """Return another 64-bit hash for each of ``names``, which is not 0."""
+    """Return a second 64-bit hash for each of ``names``, different from ``hashes`` and never 0."""
     return array.array("q", [hash(f"{name}.") or 1 for name in names])
 
 
 class Fingerprints:
     """A map from 64-bit hashes to 64-bit numbers other than 0, in 16 bytes per entry. Not thread-safe.
 
-    Add many at a time: this sorts. The probability that two names have the same hash is 2^-64.
+    Add many names at a time, because each call sorts. The probability that two given names have the same hash is 2^-64.
     """
 
     def __init__(self) -> None:
-        # Sorted hashes, and their numbers.
+        # Pairs of sorted hashes and their numbers.
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def __bool__(self) -> bool:
@@ -47,13 +47,13 @@ class Fingerprints:
         while self._runs and len(self._runs[-1][0]) < _RATIO * len(keys):
             older, their_values = self._runs.pop()
             keys, values = np.concatenate([older, keys]), np.concatenate([their_values, values])
-        order = np.argsort(keys, kind="stable")  # for sorted parts this is a merge
+        order = np.argsort(keys, kind="stable")  # merges the parts, which are sorted
         keys = keys[order]
         self._runs.append((keys, values[order]))
 
     def has_any(self, names: Iterable[str]) -> bool:
         """Return whether one of the names has a number."""
-        # Sorted, because neighbours are then found in the same regions of memory.
+        # The hashes are sorted, so that successive searches touch the same regions of memory.
         return bool(self._runs) and bool(self.get(array.array("q", sorted(hashes(names)))).any())
 
     def number(self, name: str) -> int:

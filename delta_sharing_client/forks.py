@@ -1,7 +1,7 @@
-"""Forks while a read begins on another thread.
+"""Protects forks that happen while a read begins on another thread.
 
-The thread may be importing modules for reads, and a child would wait for that import for ever. So a fork waits for
-such imports to end, but not for imports by other code.
+That thread may be importing modules for reads, and the child process would wait for the import forever. So a fork waits
+until such imports have ended, but it does not wait for imports by other code.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _is_cut_off = False
 
 
 def check() -> None:
-    """Raise ``UsageError`` if this process was forked while another thread imported modules for reads, because
-    imports may hang in it."""
+    """Raise ``UsageError`` if this process was forked while another thread imported modules for reads: its own imports
+    could hang."""
     if _is_cut_off:
         raise UsageError(
             "This process was forked while another thread of its parent was starting a read, so it cannot read. Fork "
-            "before the first read or after it, or start processes by 'spawn' or 'forkserver'."
+            "before the first read or after it, or start processes with 'spawn' or 'forkserver'."
         )
 
 
@@ -40,7 +40,8 @@ def _is_importing() -> bool:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Return whether a thread whose last frame is ``frame`` imports one of our modules, or one that they need."""
+    """Return whether the thread with the innermost frame ``frame`` is importing one of our modules, or one that they
+    need."""
     is_import = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))

@@ -41,7 +41,8 @@ def by_format(
 ) -> ResultT | OtherT:
     """Return the result of ``as_delta``, or of ``as_iceberg`` with the module for Iceberg tables.
 
-    The format is that of the options, else the server's; ``prefers_iceberg`` decides for a table that has both.
+    The options decide the format, or else the server does; ``prefers_iceberg`` decides for a table that has both
+    formats.
     """
     table_format = options.table_format
     if table_format is TableFormat.ICEBERG:
@@ -64,7 +65,7 @@ def by_format(
 
 
 def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
-    """Return the formats that the server states, requested once; empty if it states none."""
+    """Return the formats that the server states; empty if it states none. They are requested only once."""
     stated: tuple[str, ...] | None = rest.known.get(("formats", table))
     if stated is None:
         try:
@@ -104,14 +105,15 @@ def tables_of_share(rest: RestClient, share: str) -> list[Table]:
 
 
 def assets_in(rest: RestClient, share: str, schema: str | None = None) -> tuple[list[str], list[AssetEntry]]:
-    """Return the names of the schemas, and their assets of all kinds, tables first: those of ``share``, or only of
-    its ``schema``. ``NotFoundError`` if one does not exist."""
+    """Return the names of the schemas of ``share``, and their assets of all kinds, tables first. ``schema`` restricts
+    both to one schema. Raises ``NotFoundError`` if the share or the schema does not exist."""
     tables = tables_of_share(rest, share) if schema is None else tables_of_schema(rest, share, schema)
     return rest.list_everything(share, schema, tables)
 
 
 def places(rest: RestClient, where: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield the shares to list, without a schema; if ``where`` is given, its ``share_and_schema``."""
+    """Yield each share to list, with ``None`` for all of its schemas; if ``where`` is given, only the result of
+    ``share_and_schema``."""
     if where is None:
         yield from ((share.name, None) for share in rest.list_shares())
     else:
@@ -119,7 +121,7 @@ def places(rest: RestClient, where: str | None) -> Iterator[tuple[str, str | Non
 
 
 def share_and_schema(rest: RestClient, text: str) -> tuple[str, str | None]:
-    """Return the share, and the schema if any, of ``text`` (``share`` or ``share.schema``).
+    """Return the share that ``text`` (``share`` or ``share.schema``) names, and the schema, if any.
 
     Names of shares may contain dots, so the server's shares decide how to split ``text``. Raises ``NotFoundError`` if
     none matches.
@@ -131,7 +133,7 @@ def share_and_schema(rest: RestClient, text: str) -> tuple[str, str | None]:
     share, dot, schema = text.rpartition(".")
     if dot and schema and share.lower() in by_folded_name:
         return by_folded_name[share.lower()], schema
-    raise NotFoundError(f"No share fits {text!r}; there are: {', '.join(shares) or 'none'}.")
+    raise NotFoundError(f"No share matches {text!r}. The shares are: {', '.join(shares) or 'none'}.")
 
 
 def _namespaces(rest: RestClient, share: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Parsing of dates, timestamps and times of day, and the calendar for it.
+"""Parses dates, timestamps and times of day, and computes with the calendar.
 
-The accepted texts are those of ISO 8601 and of Spark's ``CAST(text AS TIMESTAMP)``, so the same text means the same in
-an argument, a filter, a Spark option, the command line and a profile:
+The accepted forms are those of ISO 8601 and of Spark's ``CAST(text AS TIMESTAMP)``, so a string means the same in an
+argument, a filter, a Spark option, the command line and a profile:
 
 - a year, a year and month, or a date; after ``T`` or a blank an hour, minute, second and fraction, each optional
   (``2024-1-31 8:5``, ``2024-01-31T08:05:00,5Z``, ISO 8601's basic form ``20240131T080500Z``);
@@ -36,8 +36,8 @@ _AHEAD = time.time() - time.monotonic()
 
 
 def steady_ms() -> int:
-    """Return the time in epoch milliseconds by a clock that is set once, when the process starts. So the difference
-    of two calls is the elapsed time even if the machine's clock is changed."""
+    """Return the time in epoch milliseconds from a clock that is set once, when the process starts. So the difference
+    between two calls is the elapsed time, even if the machine's clock is changed in between."""
     return int((time.monotonic() + _AHEAD) * 1000)
 
 
@@ -60,7 +60,7 @@ _OFFSET = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _MOST_OFFSET = 18 * 3600
-# The texts that Spark's casts read.
+# The blanks that Spark's casts ignore, and the forms that they accept.
 _SPARK_BLANKS = "".join(map(chr, (*range(33), 127)))
 _SPARK_DATE = re.compile(
     r"(?P<year>[+-]?\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
@@ -93,7 +93,7 @@ class Timestamp(NamedTuple):
 def parse_timestamp(text: str) -> Timestamp:
     """Parse a timestamp in any form listed in the module's docstring; missing parts have their lowest value.
 
-    Raises ``UsageError`` for other texts, and for a day, time or zone that does not exist.
+    Raises ``UsageError`` for other strings, and for a day, time or zone that does not exist.
     """
     stripped = text.strip()
     match = _EXTENDED.fullmatch(stripped) or _BASIC.fullmatch(stripped)
@@ -110,7 +110,7 @@ def parse_timestamp(text: str) -> Timestamp:
 def parse_date(text: str) -> int:
     """Parse ``yyyy-mm-dd`` (or ``yyyy-mm``, ``yyyy``: its first day) as days since 1970-01-01.
 
-    Raises ``UsageError`` for other texts, and for a day that does not exist.
+    Raises ``UsageError`` for other strings, and for a day that does not exist.
     """
     match = _EXTENDED.fullmatch(text.strip())
     days = None if match is None or match["hour"] is not None else _days(match)
@@ -122,7 +122,7 @@ def parse_date(text: str) -> int:
 def parse_clock(text: str) -> int:
     """Parse a time of day, ``hh:mm`` or ``hh:mm:ss[.fraction]``, as nanoseconds since midnight.
 
-    Raises ``UsageError`` for other texts, and for a time that does not exist.
+    Raises ``UsageError`` for other strings, and for a time that does not exist.
     """
     nanos = clock_nanoseconds(text.strip())
     if nanos is None:
@@ -131,7 +131,7 @@ def parse_clock(text: str) -> int:
 
 
 def clock_nanoseconds(text: str) -> int | None:
-    """Return a time of day as :func:`parse_clock` does, ``None`` if ``text`` is not one."""
+    """Return a time of day as :func:`parse_clock` does, or ``None`` if ``text`` is not a time of day."""
     match = _CLOCK.fullmatch(text)
     return None if match is None else _nanoseconds_of_day(match)
 
@@ -147,9 +147,9 @@ def format_clock(nanoseconds: int) -> str:
 def cast_timestamp(text: str, *, ignore_zone: bool = False) -> int | None:
     """Return the result of Spark's ``CAST(text AS TIMESTAMP)`` as nanoseconds since 1970, truncated to microseconds.
 
-    Without a zone, or with ``ignore_zone`` as in a cast to ``TIMESTAMP_NTZ``, the text is in UTC. ``None`` where the
-    cast fails: it reads fewer texts than :func:`parse_timestamp`. Two forms that Spark reads are not supported: a
-    time without a date, and regions without a slash.
+    Without a zone, or with ``ignore_zone`` as in a cast to ``TIMESTAMP_NTZ``, the text is in UTC. Returns ``None``
+    where the cast fails: it accepts fewer forms than :func:`parse_timestamp`. Two forms that Spark accepts are not
+    supported: a time without a date, and regions without a slash.
     """
     match = _SPARK_TIMESTAMP.fullmatch(text.strip(_SPARK_BLANKS))
     local = None if match is None else _local_nanoseconds(match)
@@ -177,9 +177,9 @@ def cast_date(text: str) -> int | None:
 
 
 def parse_instant(text: str) -> datetime.datetime:
-    """Return ``text`` as a UTC time with microseconds; a text without a zone is in UTC.
+    """Return ``text`` as a ``datetime`` in UTC, with microseconds; without a zone, ``text`` is in UTC.
 
-    Raises ``UsageError`` for texts that :func:`parse_timestamp` refuses, and for years other than 1 to 9999.
+    Raises ``UsageError`` for strings that :func:`parse_timestamp` refuses, and for years other than 1 to 9999.
     """
     return _moment(parse_timestamp(text).nanoseconds // 1000, text)
 
@@ -187,10 +187,10 @@ def parse_instant(text: str) -> datetime.datetime:
 def to_instant(value: str | datetime.datetime | datetime.date, name: str, *, up: bool = False) -> str:
     """Return ``value`` in the protocol's "Timestamp Format", such as ``2022-01-01T00:00:00Z``.
 
-    ``value`` is text (see :func:`parse_timestamp`), a ``datetime`` or a ``date`` (midnight); without a zone it is in
-    UTC. ``name`` is the argument's name, for the error. Commits have milliseconds and servers truncate to them, so a
-    finer time is moved to the millisecond that selects the same commits: the one before, or with ``up``, for the start
-    of a range, the one after. Raises ``UsageError`` for other values.
+    ``value`` is a string (see :func:`parse_timestamp`), a ``datetime`` or a ``date`` (midnight); without a zone it is
+    in UTC. ``name`` is the argument's name, for the error. Commit times have milliseconds and servers truncate to them,
+    so a finer time is moved to the millisecond that selects the same commits: the one before or, with ``up`` (for the
+    start of a range), the one after. Raises ``UsageError`` for other values.
     """
     if isinstance(value, datetime.datetime):
         # pandas.Timestamp is a datetime with additional nanoseconds.
@@ -205,7 +205,7 @@ def to_instant(value: str | datetime.datetime | datetime.date, name: str, *, up:
             raise UsageError(f"The value of '{name}' cannot be used. {error.message}") from None
     else:
         raise UsageError(
-            f"The value of '{name}' must be a datetime, a date or text such as '2024-01-31T12:00:00Z', found {value!r}."
+            f"'{name}' must be a datetime, a date or a string such as '2024-01-31T12:00:00Z', found {value!r}."
         )
     millis = -(-nanoseconds // 1_000_000) if up else nanoseconds // 1_000_000
     moment = _moment(millis * 1000, value)
@@ -238,7 +238,7 @@ def _nanoseconds_of_day(match: re.Match[str]) -> int | None:
 
 
 def _offset_seconds(zone: str, local: int) -> int | None:
-    """Return the seconds that ``zone`` is ahead of UTC at a local time, ``None`` if there is no such zone."""
+    """Return by how many seconds ``zone`` is ahead of UTC at a local time; ``None`` if there is no such zone."""
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return _region_offset(zone, local)
@@ -255,7 +255,7 @@ def _region_offset(zone: str, local: int) -> int | None:
     try:
         region = zoneinfo.ZoneInfo(zone)
         moment = EPOCH_NTZ + datetime.timedelta(seconds=local // 1_000_000_000)
-        # As in Java: an ambiguous local time means the first one; a time in a gap is moved forward by the gap.
+        # As in Java, an ambiguous local time means the earlier one, and a time in a gap is moved forward by the gap.
         offset = moment.replace(tzinfo=region).utcoffset()
     except (KeyError, ValueError, OSError, OverflowError):
         return None
@@ -269,7 +269,7 @@ _MARCH = 60  # days before 1 March of the year 0; years start there, so that a l
 
 
 def days_of(year: int, month: int, day: int) -> int | None:
-    """Return the days from 1970-01-01 to a date, ``None`` if the calendar has no such day."""
+    """Return the days from 1970-01-01 to a date; ``None`` if the calendar has no such day."""
     if not 1 <= month <= 12 or not 1 <= day <= days_in_month(year, month):
         return None
     years = year - (month < 3)
@@ -283,7 +283,7 @@ def days_of_date(date: datetime.date) -> int:
 
 
 def civil_of(days: Any) -> tuple[Any, Any, Any]:
-    """Return (year, month, day) of the date ``days`` after 1970-01-01; of an array of integers, arrays."""
+    """Return the year, month and day of the date ``days`` after 1970-01-01; for an array of days, three arrays."""
     # 400 years are 146097 days.
     cycle, day_of_cycle = divmod(days + _DAYS_0000_TO_1970 - _MARCH, 146_097)
     year_of_cycle = (day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096) // 365
@@ -309,7 +309,7 @@ def format_millis(milliseconds: int) -> str:
 
 
 def days_in_month(year: int, month: int) -> int:
-    """Return the number of days of a month of a year."""
+    """Return the number of days in a month."""
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
@@ -318,15 +318,15 @@ def days_in_month(year: int, month: int) -> int:
 # === Offsets with seconds ===
 
 OFFSET_ERROR: Final = 59 * NANOS_PER_SECOND
-"""How wrong a time is at most whose zone's offset was cut to minutes, in nanoseconds."""
+"""The largest error of a time, in nanoseconds, if the offset of its zone was truncated to minutes."""
 # In the IANA time zone database, Africa/Monrovia has -00:44:30 until 1972-01-07. Before its release 2020b, Africa/Accra
-# had -00:00:52 until 1918-01-01; without the seconds that is UTC.
+# had -00:00:52 until 1918-01-01; without its seconds, that offset is UTC.
 OFFSETS_WITH_SECONDS_END: Final = days_of_date(datetime.date(1972, 1, 8)) * NANOS_PER_DAY
-"""From this time on (nanoseconds since 1970, UTC), the offset of every zone is whole minutes."""
+"""From this time on (nanoseconds since 1970, UTC), every zone's offset is a whole number of minutes."""
 OFFSETS_BELOW_A_MINUTE_END: Final = days_of_date(datetime.date(1918, 1, 2)) * NANOS_PER_DAY
-"""From this time on, no offset is below a minute, but for 0."""
+"""From this time on, no zone has an offset shorter than a minute, other than 0."""
 
 
 def instant_text(instant: datetime.datetime) -> str:
-    """Return a point in time in the form of data rows: ``2024-01-31T10:00:00Z``."""
+    """Return a point in time as rows of data show it: ``2024-01-31T10:00:00Z``."""
     return instant.astimezone(_UTC).isoformat().replace("+00:00", "Z")

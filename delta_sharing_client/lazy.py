@@ -12,8 +12,8 @@ Self = TypeVar("Self")
 class lazy(Generic[T]):
     """Like ``functools.cached_property``, without a lock: if several threads need the value, each may compute it.
 
-    Before Python 3.12 ``cached_property`` has one lock for all objects. If another thread computes a value during a
-    fork, the child waits for the lock forever; and threads that decode different files wait for each other.
+    Before Python 3.12 ``cached_property`` has one lock for all objects. With it, a child process waits forever if it is
+    forked while another thread computes a value, and threads that decode different files wait for each other.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.table import Timestamp
 
-# The URL of a table, ``<profile>#<share>.<schema>.<table>``, or a table of a client, also of its listings.
+# A table's URL, ``<profile>#<share>.<schema>.<table>``, or a table from a client or from one of its listings.
 TableSource = Union[str, SharedTable, Table]
 P = ParamSpec("P")
 ReadT = TypeVar("ReadT", Scan, Changes)
@@ -59,14 +59,14 @@ class Lineage(Choices, total=False):
 
 
 class Lazy(Choices, total=False):
-    """Parameters of loaders that take a snapshot by keyword."""
+    """Parameters of loaders that accept ``version`` and ``timestamp`` only as keywords."""
 
     version: int | None
     timestamp: Timestamp
 
 
 def _with_keywords(kind: type) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
-    """Show ``**kind`` of a loader as single keywords with the defaults of ``SharedTable.scan``, also in ``help()``."""
+    """Show a loader's ``**kind`` as separate keywords with the defaults of ``SharedTable.scan``, also in ``help()``."""
     parameters = inspect.signature(SharedTable.scan).parameters
 
     def shown(loader: Callable[P, ResultT]) -> Callable[P, ResultT]:
@@ -166,10 +166,11 @@ def load_as_pandas(
     limit, version, timestamp, columns, filter, row_lineage, options:
         As in ``SharedTable.scan``.
     jsonPredicateHints:
-        A JSON predicate of the protocol ("JSON predicates for Filtering"), as text or decoded. It is applied to the
+        A JSON predicate of the protocol ("JSON predicates for Filtering"), as a string or decoded. It is applied to the
         rows as well.
     use_delta_format:
-        ``True`` and ``False`` insist on a response format, ``None`` leaves it to the server. The rows are the same.
+        ``True`` insists on the delta response format, ``False`` on parquet; ``None`` leaves the choice to the server.
+        The rows are the same.
     convert_in_batches:
         Accepted and without effect: conversion always works batch by batch.
     dtype_backend:
@@ -178,8 +179,8 @@ def load_as_pandas(
     Raises
     ------
     UsageError
-        An argument does not fit: no full name of a table in ``url``, a column that the table does not have, a filter
-        that is not understood, both ``version`` and ``timestamp``.
+        An argument cannot be used: ``url`` without a table's full name, a column that the table does not have, a filter
+        that is not understood, or both ``version`` and ``timestamp``.
     ProfileError, AuthError, NotFoundError, RequestError, TransportError, ProtocolError
         The profile, the sign-in, the server or the network.
     UnsupportedFeatureError, DataError
@@ -229,7 +230,8 @@ def scan_polars(url: TableSource, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     The query's columns, filters and limits are pushed down, so it downloads only the bytes that it needs; see
     ``Scan.to_polars``. Parameters as in ``SharedTable.scan``.
 
-    Errors as ``load_as_pandas``, here for the schema; the read raises its errors when the frame is collected.
+    Errors as ``load_as_pandas``. They are raised here if they concern the schema, otherwise when the frame is
+    collected.
 
     Examples
     --------
@@ -249,7 +251,8 @@ def load_as_duckdb(
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
 
-    Errors as ``load_as_pandas``, here for the schema; DuckDB wraps errors of the read in its own when a query runs.
+    Errors as ``load_as_pandas``. They are raised here if they concern the schema; when a query runs, DuckDB wraps
+    errors of the read in its own.
 
     Examples
     --------
@@ -265,8 +268,8 @@ def load_as_duckdb(
 def sql(query: str, profile: ProfileSource = None, *, options: ReadOptions | None = None) -> duckdb.DuckDBPyRelation:
     """Run SQL over shared tables with DuckDB (extra ``duckdb``) and return its relation.
 
-    The relation reads when it is used, each time again, and only the columns and rows that the query needs. It has a
-    connection of its own, whose time zone is UTC. To query often, and to join with other tables, use ``attach``.
+    The relation reads each time it is used, and only the columns and rows that the query needs. It has a connection of
+    its own, whose time zone is UTC. For many queries, or to join with other tables, use ``attach``.
 
     Parameters
     ----------
@@ -305,15 +308,15 @@ def attach(
     """Add all shared tables to a DuckDB connection (extra ``duckdb``) or a Spark session (extra ``spark``).
 
     In DuckDB a share becomes an in-memory database with views: ``share.schema.table``. Each query reads again, and only
-    the bytes that its columns and filters need. The schema of each table costs one request, many at a time. A table
-    that cannot be read fails when it is queried, with the reason. DuckDB's ``streaming_buffer_size`` becomes 1 MB on
-    this connection, if it has the default of DuckDB 2, so that ``fetchmany`` reads little ahead.
+    the bytes that its columns and filters need. The schema of each table costs one request; many are sent at a time. A
+    table that cannot be read fails when it is queried, with the reason. If ``streaming_buffer_size`` has DuckDB 2's
+    default on this connection, it is set to 1 MB, so that ``fetchmany`` reads little ahead.
 
     In a Spark session all shares become one catalog: ``SELECT ... FROM shared.share.schema.table``, with push-down,
-    ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand. In Spark Connect this
-    needs ``add_spark_jar`` before. Raises ``DeltaSharingError`` for the profile, the sign-in or the network, and
-    ``UsageError`` for an argument that is not for this engine, a Spark session without push-down, or one of Spark
-    Connect without the jar.
+    ``VERSION AS OF`` and ``SHOW TABLES IN shared.share.schema``. Names are listed on demand. For Spark Connect, call
+    ``add_spark_jar`` first. Raises ``DeltaSharingError`` if the profile, the sign-in or the network fails, and
+    ``UsageError`` for an argument that this engine does not accept, a Spark session without push-down, or a session of
+    Spark Connect without the jar.
 
     Parameters
     ----------
@@ -334,7 +337,7 @@ def attach(
     """
     if hasattr(connection, "createDataFrame"):
         if share is not None or options is not None:
-            raise UsageError("A Spark catalog has every share and no options: omit 'share' and 'options'.")
+            raise UsageError("A Spark catalog has every share and accepts no options: omit 'share' and 'options'.")
         _push_down().attach(connection, profile, name or "shared")
         return
     if not hasattr(connection, "execute"):
@@ -343,7 +346,7 @@ def attach(
             f"{type(connection).__name__}; write ds.attach(duckdb.connect(), profile)."
         )
     if name is not None:
-        raise UsageError("DuckDB databases have the names of their shares: omit 'name'.")
+        raise UsageError("DuckDB databases are named after their shares: omit 'name'.")
     client = SharingClient(profile, options=options)
     tables = client.list_all_tables(share)
     from delta_sharing_client.outputs.dataset import create_views
@@ -355,8 +358,8 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
     """Write a jar with which Spark 4.0 to 4.3 pushes down queries of ``format("deltaSharing")``, of SQL and of Spark
     Connect (extra ``spark``).
 
-    It is for ``--jars`` of Spark or ``add_spark_jar``. The JVM of this process compiles it, or one that PySpark starts
-    for it. Raises ``UsageError`` if Java or Spark's jars are missing.
+    Pass it to Spark's ``--jars`` or to ``add_spark_jar``. It is compiled by the JVM of this process, or by one that
+    PySpark starts for this. Raises ``UsageError`` if Java or Spark's jars are missing.
     """
     _push_down().write_spark_jar(path)
 
@@ -389,11 +392,12 @@ def load_as_spark(
 ) -> pyspark.sql.DataFrame:
     """Return a shared table as a Spark DataFrame, read on the executors with plain PySpark (extra ``spark``).
 
-    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``. If neither names one, the session's
-    setting ``spark.delta.sharing.profile`` does. ``spark`` is the session, by default the active one. Only retries
-    and time-outs of ``options`` apply. Other parameters as in ``load_as_pandas``.
+    ``delta_sharing_profile`` is a profile to use instead of the one in ``url``. Without either, the session's setting
+    ``spark.delta.sharing.profile`` names the profile. ``spark`` is the session, by default the active one. Of
+    ``options``, only the limits of retries and time apply. Other parameters as in ``load_as_pandas``.
 
-    Errors as ``load_as_pandas``, here for the plan; errors of executors come from Spark when the DataFrame is used.
+    Errors as ``load_as_pandas``, while the read is planned; Spark raises the errors of executors when the DataFrame is
+    used.
     """
     table = _spark_table(url, delta_sharing_profile, spark)
     return table.scan(limit=limit, version=version, timestamp=timestamp, **choices).to_spark(spark)
@@ -472,9 +476,10 @@ def load_table_changes_as_spark(
     spark: pyspark.sql.SparkSession | None = None,
     **choices: Unpack[Choices],
 ) -> pyspark.sql.DataFrame:
-    """Return the change data feed as a Spark frame; see ``load_as_spark`` and ``load_table_changes_as_pandas``.
+    """Return the change data feed as a Spark DataFrame; see ``load_as_spark`` and ``load_table_changes_as_pandas``.
 
-    Errors as ``load_table_changes_as_pandas``, here for the plan; errors of executors come when the frame is used.
+    Errors as ``load_table_changes_as_pandas``, while the read is planned; Spark raises the errors of executors when the
+    DataFrame is used.
     """
     changes = _spark_table(url, delta_sharing_profile, spark).changes(
         starting_version,
@@ -489,8 +494,8 @@ def load_table_changes_as_spark(
 def get_table_version(url: TableSource, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
 
-    Raises ``DeltaSharingError`` for the profile, the name, the server or the network, and ``UsageError`` if
-    ``starting_timestamp`` is not a timestamp.
+    Raises ``DeltaSharingError`` if the profile, the name, the server or the network is the problem, and ``UsageError``
+    if ``starting_timestamp`` is not a timestamp.
 
     Examples
     --------
@@ -519,8 +524,8 @@ def get_table_protocol(url: TableSource, use_delta_format: bool = True) -> Proto
 
 
 def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
-    """Return the rows of ``changes`` with ``_commit_timestamp`` as in ``delta-sharing``: epoch milliseconds, unless
-    the delta response format was requested."""
+    """Return ``frame``, the rows of ``changes``, with ``_commit_timestamp`` as in ``delta-sharing``: in epoch
+    milliseconds, unless the delta response format was requested."""
     if changes.request.response_format is not ResponseFormat.DELTA and COMMIT_TIMESTAMP in frame.columns:
         millis = frame[COMMIT_TIMESTAMP].astype("datetime64[ms, UTC]").astype("int64")
         frame[COMMIT_TIMESTAMP] = millis
@@ -528,7 +533,7 @@ def changes_as_pandas(frame: pd.DataFrame, changes: Changes) -> pd.DataFrame:
 
 
 def response_format(use_delta_format: bool | None) -> ResponseFormat:
-    """Return the format for the parameter of ``delta-sharing``; ``None`` leaves it to the server."""
+    """Return the response format that ``use_delta_format`` requests; ``None`` leaves the choice to the server."""
     if use_delta_format is None:
         return ResponseFormat.AUTO
     return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET

@@ -11,12 +11,12 @@ LocalPath = Union[str, "os.PathLike[str]"]
 
 
 def expanded(path: LocalPath) -> str:
-    """Return ``path`` as text, with ``~`` or ``~name`` at its start replaced by that home directory, as in a shell.
+    """Return ``path`` as a string, with a leading ``~`` or ``~name`` replaced by the home directory, as in a shell.
 
     A shell does not replace it in quotes or after ``=``, and Python never does. A name without a home directory is
-    returned unchanged. Raises ``UsageError`` if ``path`` is neither text nor ``os.PathLike`` of text.
+    returned unchanged. Raises ``UsageError`` if ``path`` is neither a string nor an ``os.PathLike`` of one.
     """
     text: Any = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise UsageError(f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}.")
+        raise UsageError(f"Expected a path as a string or a pathlib.Path, found {type(path).__name__}.")
     return os.path.expanduser(text)

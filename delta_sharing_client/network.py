@@ -1,4 +1,4 @@
-"""Network settings for REST and data: allowed URLs, proxies, certificates, and minimum speed.
+"""Network settings for requests to servers and storage: allowed URLs, proxies, certificates, and minimum speed.
 
 ``requests`` (``protocol.sessions``) is used for sharing servers, aiohttp (``fetch.http``) for storage. Each takes as
 long to import as pandas, so it is imported on first use.
@@ -40,16 +40,16 @@ _ORIGIN = re.compile(
 
 
 class Reach(enum.Enum):
-    """The addresses to which a connection may be made, by the resolved address of the host."""
+    """The addresses to which a connection may be made. The address to which the host's name resolves decides."""
 
     ANY = "any"
     REMOTE = "remote"
-    """Not this machine: a server elsewhere must not make its recipients send requests to services of their own."""
+    """Any machine but this one: a remote server must not make its recipients send requests to their own services."""
     LOCAL = "local"
     """Only this machine: what is sent in clear text must not leave it."""
 
     def allows(self, address: str) -> bool:
-        """Whether a connection to the IP ``address`` is allowed."""
+        """Return whether a connection to the IP ``address`` is allowed."""
         return self is Reach.ANY or is_here(address) is (self is Reach.LOCAL)
 
 
@@ -63,7 +63,7 @@ class OutOfReach(OSError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Allowed:
-    """The requests that a server may make its recipients send, beyond ``https:`` to other machines.
+    """The requests that a server may make its recipients send, in addition to ``https:`` requests to other machines.
 
     ``http``: unencrypted requests, because the profile's own endpoint is ``http:``. ``loopback``: requests to this
     machine, because the endpoint is on it; with both, any request.
@@ -83,12 +83,12 @@ ONLY_HTTPS = Allowed()
 
 
 def unfetchable(url: str, allowed: Allowed) -> str | None:
-    """Return why ``url`` is not allowed, as part of a sentence; ``None`` if it is.
+    """Return why ``url`` is not allowed, worded as part of a sentence; ``None`` if it is allowed.
 
     A server must not make its recipients read local files, send requests in clear text, or use services of their own
     machine. All libraries that parse URLs here (urllib.parse, urllib3 for requests, yarl for aiohttp) must find the
-    same host and port, so that the checked host is the connected host. The address of its name is checked when a
-    connection is made (``Allowed.reach``). The reason contains only scheme and host.
+    same host and port, so that the checked host is the connected host. The address to which the host resolves is
+    checked when a connection is made (``Allowed.reach``). The reason contains no more of the URL than scheme and host.
     """
     if not _is_sendable(url):
         return "a space, a backslash or a control character in it"
@@ -144,17 +144,17 @@ def redirected(url: str, location: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether ``host`` is this machine by its text: ``localhost``, a name below it, or an address in any
-    notation.
+    """Return whether ``host``, as written, is this machine: ``localhost``, a name below it, or a loopback address in
+    any notation.
 
-    Other names, and in fact those below ``localhost`` too, may resolve to any address.
+    All other names, and in practice names below ``localhost`` as well, may resolve to any address.
     """
     name = host.lower().removesuffix(".")
     return f".{name}".endswith(".localhost") or is_here(name)
 
 
 def leads_here(host: str) -> bool:
-    """Return whether all addresses of ``host`` are this machine's. Asks the resolver if the text is not an address."""
+    """Return whether all addresses of ``host`` are this machine's. Asks the resolver if ``host`` is not an address."""
     try:
         addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -163,8 +163,8 @@ def leads_here(host: str) -> bool:
 
 
 def is_here(address: str) -> bool:
-    """Whether the IP ``address`` is this machine: loopback, also as IPv6, or the unspecified address, which connects
-    to loopback."""
+    """Return whether the IP ``address`` is this machine: a loopback address (also of IPv6) or the unspecified address,
+    which connects to loopback."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -185,9 +185,10 @@ def is_here(address: str) -> bool:
 class Network:
     """The network settings of requests.
 
-    ``proxy``: its URL, ``""`` for none, ``None`` for the environment's setting for each URL. ``trusted``: file or
-    directory of certificates. ``certificate``: the client's own, one file or a certificate and its key; empty for none.
-    ``changed``: the modification time of these files, so that older connections are not used for new requests.
+    ``proxy``: the URL of the proxy; ``""`` for none, ``None`` for the environment's setting for each URL. ``trusted``:
+    a file or directory of trusted certificates. ``certificate``: the client's own certificate, as one file or as a
+    certificate and its key; empty for none. ``changed``: the modification times of these files; once they change, new
+    requests use no older connections.
     """
 
     proxy: str | None = dataclasses.field(repr=False)
@@ -197,7 +198,7 @@ class Network:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Network:
-        """Return the settings of ``options`` or the environment; ``UsageError`` if a file does not exist."""
+        """Return the settings from ``options`` or the environment. Raises ``UsageError`` if a file does not exist."""
         environment = os.environ.get
         bundle = options.ca_bundle or environment("REQUESTS_CA_BUNDLE") or environment("CURL_CA_BUNDLE")
         trusted = expanded(bundle or certifi.where())
@@ -209,7 +210,7 @@ class Network:
             except OSError as error:
                 source = "'ca_bundle' or REQUESTS_CA_BUNDLE" if path == trusted else "'client_certificate'"
                 why = error.strerror
-                raise UsageError(f"Expected certificates in the file '{path}' of {source}: {why}.") from None
+                raise UsageError(f"The certificates in '{path}', given by {source}, cannot be read: {why}.") from None
         return cls(options.proxy, trusted, certificate, tuple(changed))
 
     def proxy_for(self, url: str) -> str | None:
@@ -222,7 +223,7 @@ class Network:
         return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
 
     def arguments(self, url: str) -> dict[str, Any]:
-        """Return the arguments of a ``Session``'s request to ``url``."""
+        """Return the keyword arguments for a request to ``url`` by a ``requests.Session``."""
         proxy = self.proxy_for(url)
         return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
 
@@ -246,7 +247,8 @@ class Network:
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:
-    """Return the headers that authenticate to the proxy in this URL; user and password may be percent-encoded."""
+    """Return the headers that authenticate to the proxy with this URL; user and password may be percent-encoded in
+    it."""
     parts = urlsplit(proxy)
     if not parts.username:
         return {}
@@ -272,8 +274,8 @@ _CODINGS = frozenset(
 def content_codings(header: str) -> list[str]:
     """Return the codings in a ``Content-Encoding`` header, in lower case.
 
-    Other words, such as "utf-8", are not codings, and the body is not encoded. "aws-chunked" describes an upload to S3,
-    which returns the word although the bytes are the file's.
+    Other words in the header, such as "utf-8", are not codings; they leave the body as it is. "aws-chunked" describes
+    an upload to S3, which returns the word although it sends the file's own bytes.
     """
     return [name for word in header.split(",") if (name := word.strip().lower()) in _CODINGS]
 
@@ -288,13 +290,14 @@ class Throughput:
         self._bytes, self._waited = 0, 0.0
 
     def note(self, count: int, waited: float) -> None:
-        """Count ``count`` bytes after ``waited`` seconds; raises ``Transient`` if they are too few."""
+        """Add ``count`` bytes, for which the read waited ``waited`` seconds. Raises ``Transient`` if the response is
+        too slow."""
         self._bytes += count
         self._waited += waited
         if count and self._waited >= self._window:
             if self._bytes < self._rate * self._waited:
                 raise self.slow(
-                    f"{self._bytes} bytes in {self._waited:.0f} seconds are fewer than 'min_bytes_per_second' allows"
+                    f"{self._bytes} bytes in {self._waited:.0f} seconds are fewer than 'min_bytes_per_second' requires"
                 )
             self._bytes, self._waited = 0, 0.0
 

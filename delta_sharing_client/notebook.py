@@ -16,7 +16,7 @@ _CELL = 'style="text-align: left; padding: 2px 10px"'
 
 
 class ListedInNotebook(list[T]):
-    """A list of frozen values that a notebook shows as a table with the columns of all of them.
+    """A list of frozen values that a notebook shows as a table. The table has every column that any of the values has.
 
     The columns are the fields of the values, or what their method ``facts`` returns.
     """
@@ -56,7 +56,7 @@ def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:
-    """Return an HTML table of names and values, without those that are ``None`` or empty."""
+    """Return an HTML table of names and values, without values that are ``None`` or empty."""
     shown = {name: value for name, value in facts.items() if value is not None and value not in ("", (), [], {})}
     rows = "".join(f"<tr><th {_CELL}>{_text(name)}</th>{_cells([value])}</tr>" for name, value in shown.items())
     return f"{_title(title)}<table><tbody>{rows}</tbody></table>"
@@ -64,7 +64,8 @@ def html_facts(title: str, facts: Mapping[str, object]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class BarCell:
-    """A bar in a table cell: ``share`` (0 to 1) of its width; a small share is still visible."""
+    """A bar in a table cell that fills the fraction ``share`` (0 to 1) of the cell; a small fraction is still
+    visible."""
 
     share: float
 

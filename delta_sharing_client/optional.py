@@ -1,4 +1,4 @@
-"""Imports optional dependencies where they are used, with an error that says how to install them."""
+"""Imports optional dependencies when they are used. If one is missing, the error says how to install it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 from delta_sharing_client.errors import UsageError
 
-# The packages of each extra in pyproject.toml, by import name.
+# The import names of the packages that each extra in pyproject.toml installs.
 _PACKAGES = {
     "browse": ("starlette", "uvicorn"),
     "duckdb": ("duckdb",),
@@ -15,7 +15,7 @@ _PACKAGES = {
     "geopandas": ("geopandas",),
     "iceberg": ("pyiceberg",),
     "jwt": ("jwt", "cryptography"),
-    # The others are packages that it depends on.
+    # All but "mcp" itself are its dependencies.
     "mcp": ("mcp", "mcp_types", "anyio", "pydantic"),
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ResponseFormat(enum.Enum):
-    """Which response format to ask the server for (protocol, "responseFormat")."""
+    """The response format to request from the server (protocol, "responseFormat")."""
 
     AUTO = "auto"
     PARQUET = "parquet"
@@ -38,10 +38,10 @@ class VariantAs(enum.Enum):
 
 
 class InvalidText(enum.Enum):
-    """The result for text in a file that is not UTF-8.
+    """How a read treats text in a file that is not valid UTF-8.
 
-    ``ERROR``: the read fails, and the error has the row and the value. ``REPLACE``: the character U+FFFD is in its
-    place, as Spark shows it, in results and for filters; filters on text then skip no files.
+    ``ERROR``: the read fails, and the error states the row and the value. ``REPLACE``: results and filters see U+FFFD
+    in place of invalid bytes, as in Spark; filters on text then skip no files.
     """
 
     ERROR = "error"
@@ -61,10 +61,11 @@ class AccessMode(enum.Enum):
 
 
 class TableFormat(enum.Enum):
-    """What a shared table is, and so by which protocol it is read (OpenSharing protocol, "Iceberg tables").
+    """The format of a shared table, which decides the protocol to read it with (OpenSharing protocol, "Iceberg
+    tables").
 
-    ``AUTO``: what the server says, Delta if it can be read as both. ``DELTA``: through the sharing protocol.
-    ``ICEBERG``: through the Iceberg REST catalog of the profile's ``icebergEndpoint``.
+    ``AUTO``: the format that the server states; Delta if the table can be read as both. ``DELTA``: through the sharing
+    protocol. ``ICEBERG``: through the Iceberg REST catalog of the profile's ``icebergEndpoint``.
     """
 
     AUTO = "auto"
@@ -75,8 +76,8 @@ class TableFormat(enum.Enum):
 class FileIdHash(enum.Enum):
     """How a server derives the ids of files (protocol, "File ID Hash Header").
 
-    ``PARQUET`` and ``DELTA`` are the kinds of the two response formats. With one of them a file has the same id in both
-    formats: in the file cache, in reports and in errors.
+    ``PARQUET`` and ``DELTA`` are the defaults of the two response formats. If one of them is requested, a file has the
+    same id in both formats, and so in the file cache, in reports and in errors.
     """
 
     PARQUET = "parquet"
@@ -123,7 +124,7 @@ class ReadOptions:
     variant_as:
         The form of ``variant`` columns in the result.
     invalid_text:
-        The result for text in a file that is not UTF-8: an error, or U+FFFD in its place.
+        How to treat text that is not valid UTF-8: raise an error, or replace invalid bytes by U+FFFD.
     headers:
         Additional headers for requests to the sharing server (not to storage), as a mapping, for example for a gateway.
         They are added to those of the environment variable ``DELTA_SHARING_HEADERS``, a JSON object.
@@ -142,12 +143,12 @@ class ReadOptions:
         of a snapshot without filter and limit. The default is an ``IncompleteReadWarning``, because a share may contain
         a part of a table.
     storage_options:
-        Settings of object stores, by obstore's names: ``endpoint``, and for S3 ``region``,
+        Settings of object stores, under obstore's names: ``endpoint``, and for S3 ``region``,
         ``virtual_hosted_style_request`` and ``request_payer``. Others come from the environment variable
         ``DELTA_SHARING_STORAGE_OPTIONS``, a JSON object; see docs/directory-access.md.
     proxy:
-        URL of the proxy for all requests; an empty text for none. ``None``: the environment variables ``HTTPS_PROXY``,
-        ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
+        URL of the proxy for all requests; an empty string for none. ``None``: the environment variables
+        ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
     ca_bundle:
         File or directory of trusted certificates, PEM. ``None``: ``REQUESTS_CA_BUNDLE`` or ``CURL_CA_BUNDLE``, else
         those of certifi. Certificates are always verified.
@@ -178,7 +179,7 @@ class ReadOptions:
     file_id_hash: FileIdHash | None = None
     require_whole_table: bool = False
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
-    proxy: str | None = dataclasses.field(default=None, repr=False)  # it may contain a password
+    proxy: str | None = dataclasses.field(default=None, repr=False)  # may contain a password
     ca_bundle: LocalPath | None = None
     client_certificate: LocalPath | tuple[LocalPath, LocalPath] | None = None
 
@@ -198,7 +199,7 @@ class ReadOptions:
                 continue
             if not isinstance(value, Real) or math.isnan(value) or value < 0 or (value == 0 and bound):
                 raise UsageError(f"'{name}' must be a number {bound or 'of 0 or more'}, found {value!r}.")
-        # Hashable and frozen, like the rest; the content is checked when it is sent.
+        # Converted to tuples, to be hashable and frozen like the rest. The content is checked when it is sent.
         for name in ("headers", "storage_options"):
             value = getattr(self, name)
             pairs = tuple(value.items() if isinstance(value, Mapping) else value)
@@ -219,7 +220,8 @@ class ReadOptions:
             value = getattr(self, name)
             if isinstance(value, (tuple, list)) and name == "client_certificate":
                 if len(value) != 2:
-                    raise UsageError(f"'{name}' must be one file, or a certificate and its key, found {len(value)}.")
+                    given = f"found {len(value)} files"
+                    raise UsageError(f"'{name}' must be one file, or a certificate and its key, {given}.")
                 object.__setattr__(self, name, tuple(map(expanded, value)))
             elif value is not None:
                 object.__setattr__(self, name, expanded(value))
@@ -229,7 +231,8 @@ _MAY_BE_SECRET = ("headers", "storage_options", "proxy")
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Return the texts in nested tuples, and the structure of the nesting."""
+    """Yield the strings in nested tuples, and markers of the nesting, so that different values yield different
+    strings."""
     if isinstance(value, tuple):
         yield f"({len(value)}"
         for item in value:
@@ -245,7 +248,7 @@ _CHOICES: dict[str, type[enum.Enum]] = {
     "table_format": TableFormat,
     "file_id_hash": FileIdHash,
 }
-# Names of options, and the smallest value of each.
+# Options that must be integers, and the smallest value of each.
 _WHOLE_NUMBERS = {
     "max_concurrent_requests": 1,
     "max_bytes_in_flight": 1,
@@ -253,7 +256,7 @@ _WHOLE_NUMBERS = {
     "max_attempts": 1,
     "cache_bytes": 0,
 }
-# Options that must be above 0, in words, and those that may be 0.
+# Options that must be numbers, and how a message words the bound of those that must not be 0.
 _SECONDS_AND_SPEEDS = {
     "connect_timeout": "above 0",
     "read_timeout": "above 0",
@@ -264,7 +267,8 @@ _SECONDS_AND_SPEEDS = {
 
 
 def chosen(options: ReadOptions | None, default: ReadOptions) -> ReadOptions:
-    """Return ``options``, or ``default`` for ``None``. Raises ``UsageError`` if they are anything else."""
+    """Return ``options``, or ``default`` if it is ``None``. Raises ``UsageError`` if it is neither ``ReadOptions`` nor
+    ``None``."""
     if not isinstance(options, (ReadOptions, type(None))):
         raise UsageError(f"'options' must be ReadOptions(...), found {type(options).__name__}.")
     return default if options is None else options

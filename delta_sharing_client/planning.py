@@ -1,4 +1,4 @@
-"""From a table name and a request to a ``ScanPlan``: sends the query, checks the response, plans the files.
+"""Turns a table name and a request into a ``ScanPlan``: sends the query, checks the response, plans the files.
 
 Only this module uses the protocol, the log and the scan engine together; every output starts here, including
 Spark's.
@@ -96,13 +96,14 @@ def plan_table(
     SchemaChangeError
         One schema cannot span the range of changes.
     RequestError, ProtocolError, TransportError, AuthError
-        From the server; see ``errors``.
+        The server or the network; see ``errors``.
     """
 
     def by_url() -> ScanPlan:
         if isinstance(request, ChangesRequest):
             return _Feed.ask(rest, table, request, options).planned()
-        # The tasks of a list hold the names of their files anyway.
+        # A plan with all files holds their names in any case. With a filter, most files may be skipped, so the names
+        # are limited.
         most = HELD_NAMES if request.filter is not None else sys.maxsize
         return _stream_by_url(rest, table, request, options, most).whole()
 
@@ -120,10 +121,10 @@ def plan_table(
 def stream_table(
     rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanPlan | ScanStream:
-    """Like ``plan_table``, but only for the start of the response, so that files can be read while others are listed.
+    """Like ``plan_table``, but return once the response has begun, so that files can be read while others are listed.
 
-    A log and a short change feed are read completely. Errors as in ``plan_table``; the stream raises those of the rest
-    of the response.
+    A log and a short change feed are read completely first. Errors as in ``plan_table``; the stream raises the errors
+    of the rest of the response.
     """
 
     def by_url() -> ScanPlan | ScanStream:
@@ -157,9 +158,9 @@ def _from_log(
 def table_schema(
     rest: RestClient, table: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> pa.Schema:
-    """Return the schema of the rows of ``request`` without a list of files, or with the beginning of a change feed.
+    """Return the schema of the rows of ``request``. This lists no files, or only the beginning of a change feed.
 
-    Errors as in ``plan_table``, if they occur there.
+    Errors as in ``plan_table``, except those of the files.
     """
 
     def as_iceberg(iceberg: ModuleType) -> pa.Schema:
@@ -241,7 +242,7 @@ def _ask(
         response = query_table(rest, table, query, response_format=request.response_format)
     with _closed_by_errors(response):
         check_readable(response.head.protocol, response.head.metadata, operation=Operation.SNAPSHOT, table=str(table))
-    # The refresh token is at the end of the response; until then the version is requested.
+    # The refresh token comes at the end of the response; until then, URLs are renewed by requesting the version.
     urls = RefreshingUrls(rest, table, query, response)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
     return response, _state(rest, table, response.head, urls), is_whole
@@ -250,12 +251,12 @@ def _ask(
 def _named(
     rest: RestClient, table: AssetName, files: Generator[FileTask, None, None]
 ) -> Generator[FileTask, None, None]:
-    """Yield ``files``; add the table to errors that occur long after the query."""
+    """Yield ``files``, and add the table to their errors, which can occur long after the query."""
     try:
         with contextlib.closing(files):
             yield from files
     except DeltaSharingError:
-        # Not around the whole generator: the garbage collector may close it in another context.
+        # This does not enclose the whole generator, because the garbage collector may close it in a different context.
         with rest.about(table):
             raise
 
@@ -363,7 +364,8 @@ class _Feed:
             state = dataclasses.replace(_state(self.rest, self.table, feed.end, feed.urls), version=feed.last)
             stream = stream_changes(state, self._parts(feed), self.request, self.options)
         except DeltaSharingError:
-            # A change within the range may be why the request does not fit its end, so report the change.
+            # The request may not fit the end of the range because the schema changes within the range. The complete
+            # plan then reports the change.
             return None
         files = _named(self.rest, self.table, stream.files)
         return dataclasses.replace(stream, files=files, break_off=feed.break_off)
@@ -378,8 +380,8 @@ class _Feed:
 def read_commits(
     rest: RestClient, table: AssetName, versions: tuple[int, int | None], options: ReadOptions
 ) -> list[CommitFacts] | None:
-    """Return the log's facts about the commits of ``versions`` (first and last, inclusive; ``None``: the latest), or
-    ``None`` if the table is read by URL and has no log. Errors as in ``plan_table``."""
+    """Return the log's facts about the commits of ``versions`` (first and last, inclusive; ``None`` for the latest), or
+    ``None`` if the table is read by URL, and so without its log. Errors as in ``plan_table``."""
     mode = options.access_mode
     if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _offers_directory_only(rest, table)):
         return None
@@ -405,14 +407,14 @@ def _by_access_mode(
         try:
             return by_directory(), None
         except (RequestError, AuthError, UnsupportedFeatureError, UsageError) as error:
-            # The latter is for a missing package; an invalid request would also fail by URL.
+            # A UsageError may be due to a missing package; if the request itself is invalid, it also fails by URL.
             if _is_nobody(error):
                 raise
             failure = error
         try:
             plan = by_url()
         except DeltaSharingError as error:
-            # If the table is not found, the error of a read by URL is clearer.
+            # If only other access modes are offered (such as 'volume'), the error of the read by URL is clearer.
             is_no_table = isinstance(error, UnsupportedFeatureError) and str(error.feature).startswith("accessModes")
             if not is_no_table and _may_be_of_mode(error):
                 _modes_of_refused(rest, table)
@@ -431,21 +433,22 @@ def _by_access_mode(
 
 
 def _is_nobody(error: DeltaSharingError) -> bool:
-    """Return whether the credentials are invalid for any access mode; forbidden (403) may apply to one mode only."""
+    """Return whether the credentials are invalid for every access mode; a refusal with 403 may apply to one mode
+    only."""
     return isinstance(error, AuthError) and error.status != 403
 
 
 def _may_be_of_mode(error: DeltaSharingError) -> bool:
     """Return whether a read by URL may have been refused because of its access mode."""
-    # A busy or broken server says nothing about access modes, and enough retries were made.
+    # The response of a busy or broken server says nothing about access modes, and it was already retried.
     is_busy = isinstance(error, RequestError) and error.status in RETRIED_STATUSES
     refused = isinstance(error, (RequestError, AuthError, UnsupportedFeatureError))
     return refused and not is_busy and not _is_nobody(error)
 
 
 def _modes_of_refused(rest: RestClient, table: AssetName) -> set[str]:
-    """Return the access modes of a table whose query was refused; empty if its metadata is refused, too. Raises
-    ``UnsupportedFeatureError`` if there are only modes other than files and directories."""
+    """Return the access modes of a table whose query was refused; empty if its metadata is refused as well. Raises
+    ``UnsupportedFeatureError`` if the table has only modes other than URLs and directories."""
     try:
         modes = {mode.lower() for mode in table_metadata(rest, table).access_modes}
     except DeltaSharingError:
@@ -472,7 +475,7 @@ def _storage() -> ModuleType:
 
 
 _Columns = tuple[str, list[str]]
-"""What hints depend on: some are only made for partition columns."""
+"""The schema and the partition columns, on which hints depend: some are made only for partition columns."""
 
 
 def _columns_of(metadata: Metadata) -> _Columns:
@@ -484,7 +487,7 @@ def _typed_hints(
 ) -> tuple[str | None, _Columns | None]:
     """Return the hints for the filter of ``request``, and the columns for which they were made.
 
-    This needs the schema first; the extra request is worth it, because hints save files.
+    This first requests the schema. The extra request is worth it, because hints reduce the number of files.
     """
     is_of_past = request.version is not None or request.timestamp is not None
     try:
@@ -504,10 +507,12 @@ def _typed_hints(
         # Older servers refuse the metadata of an old version, or return the current one; hints are optional.
         return None, None
     assert bound is not None
-    # Servers do not know added columns, and filters do not use the order of a collation.
+    # No hints for columns that the read adds, which servers do not know, and for columns with a collation, because
+    # filters compare without it.
     unsaid = {field.name for field in request.added_fields}
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
-    # A server's statistics describe the original text in the files.
+    # No hints for text that may be replaced (``invalid_text``), because a server's statistics describe the original
+    # text.
     partition_columns = described.metadata.partition_columns
     unsaid |= {path[0] for path in unbounded_paths(bound, options)} - set(partition_columns)
     parts = bound.children if isinstance(bound, And) else (bound,)
@@ -532,7 +537,7 @@ def live_files(
 ) -> Generator[list[SharedFile], None, ListedFiles]:
     """Yield the files of a snapshot in blocks as they arrive, each logical file (path and deletion vector) once.
 
-    ``most`` is passed to ``ListedFiles``, which is returned. Raises the errors of the response, and
+    ``most`` is passed to the ``ListedFiles`` that the generator returns. Raises the errors of the response, and
     ``ProtocolError`` for two files with one id.
     """
     listed = ListedFiles(str(table), response.head.version, most)
@@ -544,15 +549,15 @@ def live_files(
 def _checked_files(
     response: TableResponse, table: AssetName, most: int, options: ReadOptions, notes: list[str]
 ) -> Generator[list[SharedFile], None, None]:
-    """Like ``live_files``, for a response without hints: compares it with the numbers that the server states."""
+    """Like ``live_files``, for a response without hints, whose files must be as many as the server states."""
     listed = yield from live_files(response, table, most)
     stated = response.head.num_files, response.head.table_size
     counted = listed.files, listed.bytes
     if all(one is None or other is None or one == other for one, other in zip(stated, counted, strict=True)):
         return
     message = (
-        f"The server says that '{table}' has {_counts(*stated)} at version {response.head.version}, but it listed "
-        f"{_counts(*counted)}. Rows are missing, or the provider shares a part of the table: ask."
+        f"The server reports that '{table}' has {_counts(*stated)} at version {response.head.version}, but it listed "
+        f"{_counts(*counted)}. Either rows are missing, or the share contains a part of the table: ask the provider."
     )
     if options.require_whole_table:
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""SQL over shared tables, run by DuckDB with views of the tables that it names."""
+"""Runs SQL over shared tables with DuckDB, which gets a view of each table that the query names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DE
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Return a new connection of DuckDB, in UTC. Raises ``UsageError`` if DuckDB is not installed."""
+    """Return a new DuckDB connection whose time zone is UTC. Raises ``UsageError`` if DuckDB is not installed."""
     connection: duckdb.DuckDBPyConnection = optional.load("duckdb", "duckdb").connect()
     connection.execute("SET TimeZone = 'UTC'")
     return connection
@@ -43,9 +43,9 @@ def relation(
     connection: duckdb.DuckDBPyConnection | None = None,
     scan_of: Callable[[SharedTable], Read] = SharedTable.scan,
 ) -> duckdb.DuckDBPyRelation:
-    """Return the result of ``query``, which reads when it is used, on ``connection``, or one of its own in UTC.
+    """Return a relation that runs ``query`` when it is used, on ``connection`` or on a new one in UTC.
 
-    ``scan_of`` returns the read of a table. See ``loaders.sql``, also for the errors.
+    ``scan_of`` returns the read of a table. For the accepted queries and the errors, see ``loaders.sql``.
     """
     connection = connect() if connection is None else connection
     tables = _tables_of(query)
@@ -80,8 +80,8 @@ def errors_of(client: SharingClient) -> Iterator[None]:
         parts = missing[1].split(".")
         if len(parts) == 3:
             quoted = ".".join(f'"{part}"' for part in parts)
-            raise UsageError(f"The quotes make one name of '{missing[1]}'. Write {missing[1]} or {quoted}.") from None
-        # DuckDB suggests similar names of its own tables.
+            raise UsageError(f"The quotes turn '{missing[1]}' into one name. Write {missing[1]} or {quoted}.") from None
+        # This replaces DuckDB's message, which suggests similar names of its own tables.
         raise UsageError(
             f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "
             f"{client.rest.near_names(missing[1])}".rstrip()
@@ -89,9 +89,9 @@ def errors_of(client: SharingClient) -> Iterator[None]:
 
 
 def _tables_of(query: str) -> list[AssetName] | None:
-    """Return the shared tables that ``query`` names, ``None`` if it asks for the list of tables."""
+    """Return the shared tables that ``query`` names; ``None`` if it asks for the list of tables."""
     if not isinstance(query, str):
-        raise UsageError(f"Expected SQL as text, found {type(query).__name__}.")
+        raise UsageError(f"Expected SQL as a string, found {type(query).__name__}.")
     if _SHOW_TABLES.fullmatch(query):
         return None
     first = _FIRST_WORD.match(query)
@@ -99,7 +99,7 @@ def _tables_of(query: str) -> list[AssetName] | None:
         statements = sqlglot.parse(query, dialect="duckdb") if first and first[1].upper() in _QUERIES else []
     except sqlglot.errors.SqlglotError as error:
         message = _UNDERLINED.sub("'", str(error))
-        raise UsageError(f"The SQL cannot be read. {' '.join(message.split())}") from None
+        raise UsageError(f"The SQL cannot be parsed. {' '.join(message.split())}") from None
     if len(statements) != 1 or statements[0] is None:
         raise UsageError(
             "The SQL must be one query, such as SELECT ... FROM share.schema.table, DESCRIBE or SUMMARIZE of a table "

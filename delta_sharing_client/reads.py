@@ -1,4 +1,4 @@
-"""What to read of a table, and its rows as Arrow batches.
+"""What to read from a table, and the rows as Arrow batches.
 
 A ``Read`` is frozen; ``select``, ``where`` and ``limit`` return changed copies. Every output plans the read again, so a
 read of the latest version reads the version that is the latest when it runs.
@@ -113,7 +113,7 @@ class Read:
 
     @property
     def limit_rows(self) -> int | None:
-        """The maximum number of rows, ``None`` without a limit.
+        """The maximum number of rows; ``None`` without a limit.
 
         Examples
         --------
@@ -125,15 +125,15 @@ class Read:
     # === Running ===
 
     def plan(self, options: ReadOptions | None = None) -> ScanPlan:
-        """Ask the server and return the files to read; no data is downloaded.
+        """Query the server and return the files to read; no data is downloaded.
 
         ``options`` replaces the read's own. Errors are those of ``planning``.
 
         Raises
         ------
         DeltaSharingError
-            The server or the network; a column, filter or version that does not fit the table; a feature that is not
-            read.
+            The server or the network failed; a column, filter or version does not fit the table; or the table needs a
+            feature that is not supported.
 
         Examples
         --------
@@ -153,7 +153,8 @@ class Read:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the rows. Asks the server, but lists no files, or only the beginning of a change feed.
+        """The Arrow schema of the rows. This sends a request, but lists no files, or only the beginning of a change
+        feed.
 
         Errors as ``plan``.
 
@@ -166,7 +167,7 @@ class Read:
 
     @property
     def report(self) -> ScanReport | None:
-        """The cost of the last read (requests, bytes, files, seconds), ``None`` before the first one.
+        """The cost of the last read (requests, bytes, files, seconds); ``None`` before the first read.
 
         Examples
         --------
@@ -178,7 +179,8 @@ class Read:
         return self._reports[-1] if self._reports else None
 
     def explain(self) -> str:
-        """Return as text which files, columns and bytes would be read, and what is skipped and why. Errors as ``plan``.
+        """Describe in text which files, columns and bytes would be read, and which are skipped and why. Errors as
+        ``plan``.
 
         Examples
         --------
@@ -201,16 +203,16 @@ class Read:
             Whether all rows are probably wanted. ``False`` is for a consumer that may stop soon: the read begins with
             the first pages of the first file, and downloads more ahead as more rows are taken.
         rows:
-            The rows of every batch but the last, as with ``chunksize`` of other libraries. By default, batches have the
-            rows of a file's row groups, at most ``ReadOptions.batch_rows``.
+            The number of rows in every batch but the last, like ``chunksize`` of other libraries. By default, batches
+            have the rows of a file's row groups, at most ``ReadOptions.batch_rows``.
 
         Raises
         ------
         UsageError
             ``rows`` is not a whole number of 1 or more.
         DeltaSharingError
-            As ``plan``, at once. From the iterator ``DataError``, ``TransportError`` and others: the rows before are
-            right, and more are missing.
+            The errors of ``plan``, at once. The iterator raises ``DataError``, ``TransportError`` and others: the rows
+            before the error are right, but the result is incomplete.
 
         Examples
         --------
@@ -222,16 +224,16 @@ class Read:
         return self._run(self._stream(), eager=eager, rows=rows)
 
     def partitions(self, count: int) -> list[Partition]:
-        """Plan the read and split it into at most ``count`` parts, for an engine that distributes them.
+        """Plan the read and split it into at most ``count`` parts, for an engine that reads them on several machines.
 
-        You can pickle a part. It has a ``schema``, and ``read()`` returns its rows as record batches in any process
-        that has this package. All parts in order have the rows of ``to_batches``. Parts have similar sizes: large files
-        are split at row groups, for which their footers are read here. No part is empty; the list is empty if there is
-        nothing to read. A read with a limit is one part.
+        A part can be pickled. It has a ``schema``, and ``read()`` returns its rows as record batches in any process
+        that has this package. Together and in order, the parts have the rows of ``to_batches``. Parts have similar
+        sizes: large files are split at row groups, for which their footers are read here. No part is empty; the list is
+        empty if there is nothing to read. A read with a limit is one part.
 
         A part renews expired URLs for the version that was planned, so a pickled part contains credentials: protect it
         as you protect the profile. Raises ``UsageError`` if ``count`` is not an integer of 1 or more. Other errors as
-        ``plan``, and ``TransportError`` and ``DataError`` for a footer.
+        ``plan``, and ``TransportError`` or ``DataError`` if a footer cannot be read.
 
         Examples
         --------
@@ -245,9 +247,10 @@ class Read:
         return partition(self.plan(), number)
 
     def count(self) -> int:
-        """Return the number of rows, from the log if it states it, otherwise from the files without reading a column.
+        """Return the number of rows: from the log if it states the number, otherwise from the files, without reading a
+        column.
 
-        Deletion vectors are read and compared with the log. Errors as ``to_arrow``.
+        Deletion vectors are read, and their numbers of rows compared with the log. Errors as ``to_arrow``.
 
         Examples
         --------
@@ -262,7 +265,7 @@ class Read:
             return sum(batch.num_rows for batch in batches)
 
     def __getstate__(self) -> dict[str, object]:
-        # Reports do not apply to the copy, and their lock cannot be pickled.
+        # Reports are left out: they do not apply to the copy, and their lock cannot be pickled.
         return {**vars(self), "_reports": []}
 
     def _asking(self: ReadT, **changes: Any) -> ReadT:

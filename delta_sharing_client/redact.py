@@ -1,4 +1,4 @@
-"""Text that may be shown: secrets as a type, URLs without signatures, text without control characters."""
+"""Makes text safe to show: a type for secrets, URLs without signatures, text without control characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MASK = "***"
 _QUERY = re.compile(r"(https?://[^\s\"'?#<>]+)[?#][^\s\"'<>]*")
 _USERINFO = re.compile(r"(https?://)[^\s/@\"']+@")
 _URL = re.compile(r"https?://[^\s\"'<>]+")
-# Some storages sign the path. Names of files and partitions have dots, the dashes of a UUID, or no digit.
+# Some storage services put a signature into the path. Names of files and partitions do not match: they have dots, the
+# dashes of a UUID, or no digit.
 _SIGNED_SEGMENT = re.compile(
     r"(?<=/)(?=[^/.?#]*\d)(?![0-9a-fA-F-]{36}(?:[/?#]|$))[\w%+=~:;,$!*()@&-]{32,}(?=[/?#]|[.,;:)]*$)"
 )
@@ -28,7 +29,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 
 
 class Secret:
-    """A string that repr, str, format and logs mask; ``reveal()`` returns it.
+    """A string that is masked in repr, str, format and logs; ``reveal()`` returns it.
 
     It pickles with its value, because Spark executors need credentials; it compares by value, and hashes by value with
     a key of the process.
@@ -66,7 +67,8 @@ class Secret:
 
 
 def secret_hash(*texts: str) -> int:
-    """Return a hash of texts that may be secret, from which nobody can learn them: it has a key of this process."""
+    """Return a hash of strings that may be secret. It is keyed with a key of this process, so that it reveals nothing
+    about them."""
     import hashlib  # here, as it loads OpenSSL
 
     digest = hashlib.blake2b(key=_HASH_KEY, digest_size=16)
@@ -92,19 +94,19 @@ def _without_signature(text: str) -> str:
 
 
 def shown(value: object, expected: str) -> str:
-    """Return ``value`` as an error may show it; ``expected`` is a pattern of all texts that are shown.
+    """Return ``value`` as an error may show it: unchanged only if it is a string that matches the pattern ``expected``.
 
     A misplaced token can look like anything, so other values are replaced by their type and length.
     """
     if isinstance(value, str):
-        return repr(value) if re.fullmatch(expected, value) else f"a text of {len(value)} characters"
+        return repr(value) if re.fullmatch(expected, value) else f"a string of {len(value)} characters"
     return repr(value) if isinstance(value, (int, float)) else f"a {type(value).__name__}"
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     """Mask the query string, user info and signed path of every http(s) URL in ``text``, JWTs, and all ``secrets``.
 
-    For messages of servers and other libraries (urllib3, pyarrow, Spark) before they are used in an error or a log.
+    Use it for messages of servers and other libraries (urllib3, pyarrow, Spark) before they go into an error or a log.
     """
     if "://" in text:
         text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
@@ -132,8 +134,8 @@ def _escaped(character: str) -> str:
 class _MaskSignedUrls(logging.Filter):
     """Masks query strings and signed paths in the debug log of urllib3, which contains every request line.
 
-    They are recognized by the parameter names of storages, or as a long value without a space. The log belongs to the
-    whole program, so other values stay.
+    A signed URL is recognized by the names of its parameters, or by a long value without a space. Other URLs stay as
+    they are, because the log belongs to the whole program.
     """
 
     _SIGNED = re.compile(
@@ -151,5 +153,5 @@ class _MaskSignedUrls(logging.Filter):
         return _without_signature(self._SIGNED.sub(f"?{MASK}", argument))
 
 
-# At import, because executors and threads must not race for it.
+# The filter is added at import, so that threads need not coordinate.
 logging.getLogger("urllib3.connectionpool").addFilter(_MaskSignedUrls())

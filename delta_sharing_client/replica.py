@@ -1,11 +1,11 @@
-"""A local Delta copy of a shared table, kept up to date by downloading what is new.
+"""Keeps a local Delta copy of a shared table up to date by downloading only new files.
 
 The copy is a Delta table of its own::
 
     <directory>/
       _delta_log/                            versions 0, 1, 2 ...: one for each update that changed something
       data/<hash of the file id>.parquet     data files, byte for byte
-      vectors/deletion_vector_<uuid>.bin     deletion vectors, one a file
+      vectors/deletion_vector_<uuid>.bin     deletion vectors, one per file
 
 All paths in its log are relative, so the directory can be moved. The version of the shared table is in the log as the
 transaction of the application ``APPLICATION``, and the checksum of each data file as its tag ``CHECKSUM``.
@@ -84,9 +84,9 @@ _OURS = re.compile(r"[0-9a-f]{40}\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 _NAMESPACE = uuid.UUID("5d0b0f0c-7d52-5a3b-9d4e-6a1c2f8e4b17")
 _CHECKPOINT_INTERVAL = 10
 _TEMPORARY_SUFFIX = ".part"
-# In memory between network and disk, once per concurrent request.
+# Each concurrent request holds up to this many bytes in memory between network and disk.
 _PART = 4 * 1024 * 1024
-# The size of a file that is stated to be larger is checked with a request first.
+# If a server states a larger size for a file, a request to the storage checks it first.
 _BELIEVED = 1 << 30
 # Properties that do not apply to a copy: its commits are updates, not the changes of the table.
 _NOT_COPIED = (
@@ -110,11 +110,12 @@ class Replica:
     local_version:
         Version of the copy itself; it grows by one with each update that changes something.
     num_files, size:
-        Data files of the copy's current version, and their bytes.
+        The number of data files in the copy's current version, and their size in bytes.
     downloaded_files, downloaded_bytes:
-        Data files that this update fetched, and the bytes it fetched in all, deletion vectors included.
+        The number of data files that this update downloaded, and of all bytes that it downloaded, including deletion
+        vectors.
     deleted_files:
-        Old files that this update removed from the disk.
+        The number of old files that this update removed from the disk.
     """
 
     directory: Path
@@ -147,11 +148,11 @@ def replicate(
     try:
         root.mkdir(parents=True, exist_ok=True)
         _refuse_links(root)
-        with FileLock(root / _LOCK, f"Another update of the copy in '{root}' is running: wait for its end."):
+        with FileLock(root / _LOCK, f"Another update of the copy in '{root}' is running: wait until it has ended."):
             return _update(rest, table, root, read, options, retention, repair)
     except OSError as error:
         raise UsageError(
-            f"The copy in '{root}' cannot be written ({error.strerror}): make room or give permission, or choose "
+            f"The copy in '{root}' cannot be written ({error.strerror}): free disk space, grant permission or choose "
             "another directory.",
             table=str(table),
         ) from None
@@ -162,8 +163,8 @@ def _refuse_links(root: Path) -> None:
     for name in (LOG_DIRECTORY, _DATA, _VECTORS, _LOCK):
         if (root / name).is_symlink():
             raise UsageError(
-                f"'{root / name}' is a symbolic link, and a copy is written to its own directory only: remove the "
-                "link, or choose another directory."
+                f"'{root / name}' is a symbolic link, but a copy must lie in its own directory: remove the link, or "
+                "choose another directory."
             )
 
 
@@ -177,14 +178,14 @@ def _update(
     repair: bool,
 ) -> Replica:
     before = _current(root)
-    # If no columns are named, those of unknown types are refused below, without a warning here.
+    # If no columns are given, columns of unknown types are refused below, so this read need not warn about them.
     columns = () if read.columns is None else read.columns
     snapshot, shared, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
     snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")
     if not snapshot.metadata.id:
         raise ProtocolError(
-            f"Expected an id of '{table}' (metaData.id), which identifies the table of a local copy; found "
-            "none. Ask the data provider.",
+            f"A local copy needs the id of '{table}' (metaData.id), but the server sent none. Ask the data provider to "
+            "share it.",
             table=str(table),
         )
     if before is not None and before.metadata.id != snapshot.metadata.id:
@@ -214,7 +215,7 @@ def _update(
 
 
 def _narrowed(snapshot: Snapshot, context: ScanContext, read: ScanRequest, what: str) -> Snapshot:
-    """Return ``snapshot`` with the schema that the copy has: the columns that ``read`` names, and partition columns."""
+    """Return ``snapshot`` with the schema of the copy: the columns that ``read`` names, and the partition columns."""
     schema = context.schema
     if read.columns is None or any(schema.find(name) is None for name in context.partition_columns):
         check_nothing_left_out(schema, what)
@@ -227,7 +228,7 @@ def _narrowed(snapshot: Snapshot, context: ScanContext, read: ScanRequest, what:
 
 
 class _Fetch:
-    """The downloads of one update: what the copy ``before`` does not have."""
+    """The downloads of one update: the files and deletion vectors that the copy ``before`` lacks."""
 
     def __init__(
         self, root: Path, before: Snapshot | None, context: ScanContext, report: ScanReport, repair: bool
@@ -242,7 +243,7 @@ class _Fetch:
         self._repair = repair
 
     def run(self, files: Sequence[SharedFile], tasks: Sequence[FileTask]) -> list[AddFile]:
-        """Return ``files`` as in the copy's log, after downloading all their bytes."""
+        """Download the bytes of ``files`` that are missing, and return the files as entries of the copy's log."""
         paths = [f"{_DATA}/{_file_name(item)}" for item in files]
         copies = Copies(self._context, self._report)
         downloaded = copies.files(
@@ -266,7 +267,7 @@ class _Fetch:
         ]
 
     def _has_file(self, path: str, size: int) -> bool:
-        """Whether a file exists; it gets its name when it is complete. ``size`` is -1 if unknown."""
+        """Return whether the copy has the file, with this size (-1 if unknown). A repair also compares its checksum."""
         try:
             if (self._root / path).stat().st_size != size and size != -1:
                 return False
@@ -283,7 +284,7 @@ class _Fetch:
             return False
 
     def _tags(self, file: AddFile, path: str) -> dict[str, str | None] | None:
-        # A copy of an earlier release has no checksums yet; a repair adds them.
+        # A copy made by an earlier release has no checksums; a repair adds them.
         digest = self._digests.get(path)
         return file.tags if digest is None else {**(file.tags or {}), CHECKSUM: digest}
 
@@ -312,11 +313,11 @@ class _Fetch:
 
 
 def _commit(root: Path, before: Snapshot | None, shared: Snapshot, files: list[AddFile]) -> Snapshot:
-    """Write the copy's next version, unless nothing changed, and return the copy after it."""
+    """Write the copy's next version, unless nothing changed, and return the copy's snapshot."""
     now = int(time.time() * 1000)
     transaction = Transaction(APPLICATION, shared.version, now)
     metadata = replace(shared.metadata, configuration=_copied_properties(shared.metadata))
-    # In the log's form; otherwise every update would seem to change it.
+    # Converted to the form that is read from a log; otherwise every update would seem to change the protocol.
     protocol = msgspec.convert(action_fields(shared.protocol), Protocol)
     if before is None:
         write_log(
@@ -357,9 +358,7 @@ def _current(root: Path) -> Snapshot | None:
         return None
     snapshot = _opened(root)
     if APPLICATION not in snapshot.transactions:
-        raise UsageError(
-            f"'{root}' holds a Delta table that is not a copy made by replicate: choose another directory."
-        )
+        raise UsageError(f"'{root}' holds a Delta table that replicate did not create: choose another directory.")
     return snapshot
 
 
@@ -372,7 +371,8 @@ def _copied_properties(metadata: Metadata) -> dict[str, str]:
 
 
 def _file_name(file: SharedFile) -> str:
-    """Return a name that is the same in every response: a file id always means the same file (protocol, "File")."""
+    """Return a name that depends only on the file id, which means the same file in every response (protocol,
+    "File")."""
     named = file.file_id or without_query(file.action.path)
     return f"{hashlib.sha256(named.encode()).hexdigest()[:40]}.parquet"
 
@@ -397,13 +397,14 @@ def _removed(file: AddFile, now: int) -> RemoveFile:
 
 
 def _temporary(path: Path) -> Path:
-    """Return an unused name in the folder of ``path``, which is created."""
+    """Return an unused name in the folder of ``path``; the folder is created if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}{_TEMPORARY_SUFFIX}")
 
 
 def _clean(root: Path, needed: Sequence[AddFile | RemoveFile]) -> int:
-    """Delete our files that ``needed`` does not name, including those of interrupted updates; return their number."""
+    """Delete the copy's files that ``needed`` does not name, including leftovers of interrupted updates; return the
+    number of deleted files."""
     paths = {path for item in needed for path in _paths(item)}
     deleted = 0
     for name in os.listdir(root / LOG_DIRECTORY):
@@ -431,7 +432,7 @@ def _paths(action: AddFile | RemoveFile) -> Iterator[str]:
 
 
 class Copies:
-    """The stored form of shared files: downloads data files to disk, and decodes deletion vectors, of one plan."""
+    """Gets the files of one plan as they are stored: downloads data files to disk, and decodes deletion vectors."""
 
     def __init__(self, context: ScanContext, report: ScanReport) -> None:
         self._context = context
@@ -442,9 +443,9 @@ class Copies:
         """Download each task's data file unchanged to its path; return the checksum (``_digest_of``) of each.
 
         A path exists only once its file is complete and on disk: the bytes are first written to a temporary name that
-        ends in ``_TEMPORARY_SUFFIX``. Broken connections are resumed, lengths checked, and several files are downloaded
-        concurrently. Raises ``DataError``, ``TransportError`` and ``ProtocolError`` with table and file id, also if a
-        file is not Parquet, and ``UsageError`` if the disk cannot be written.
+        ends in ``_TEMPORARY_SUFFIX``. Interrupted downloads are resumed, lengths are checked, and several files are
+        downloaded concurrently. Raises ``DataError`` (also for a file that is not Parquet), ``TransportError`` and
+        ``ProtocolError`` with table and file id, and ``UsageError`` if the disk cannot be written.
         """
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)
@@ -454,14 +455,15 @@ class Copies:
             digests = loop.call(self._files(missing))
         except OSError as error:
             raise UsageError(
-                f"A file of the copy cannot be written ({error.strerror}): make room, or choose another directory.",
+                f"A file of the copy cannot be written ({error.strerror}): free disk space or choose another "
+                "directory.",
                 table=self._context.table,
             ) from None
         return {target: digest for (_, target), digest in zip(missing, digests, strict=True)}
 
     def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
-        """Return the deletion vectors of ``tasks``, all of which must have one; nearby ones are downloaded in one
-        request. Errors as in ``Vectors.get``."""
+        """Return the deletion vectors of ``tasks``, each of which must have one. One request downloads vectors that lie
+        close together in a file. Errors as in ``Vectors.get``."""
 
         async def found() -> list[DeletionVector]:
             vectors = Vectors(self._context.table, self._context.reader(self._report))
@@ -475,7 +477,7 @@ class Copies:
 
     async def _files(self, missing: Sequence[tuple[FileTask, Path]]) -> list[str]:
         reader, left, digests = self._context.reader(self._report), iter(enumerate(missing)), [""] * len(missing)
-        # The bytes of a part are in memory until they are written.
+        # This limits memory: the bytes of a part are held until they are written.
         parts = asyncio.Semaphore(2 * self._most)
 
         async def copy_next() -> None:
@@ -493,14 +495,15 @@ class Copies:
 
     async def _copy(self, file: RemoteFile, target: Path, parts: asyncio.Semaphore) -> str:
         if file.size < 0 or file.size > _BELIEVED:
-            # A server can state any size; the store has the real one.
+            # The size that a server states may be wrong; the storage reports the real one.
             total, _ = await file.read_tail(1)
             file.check_total(total)
             file.size = total
         self._report.begin(file.size)
         temporary = _temporary(target)
         temporary.open("xb").close()
-        # Parts of one file start one after another, so that a file of terabytes is not a million tasks at once.
+        # The parts of one file start one after another, so that a file of terabytes does not become a million tasks at
+        # once.
         ahead = asyncio.Semaphore(self._most)
 
         async def fill(part: ByteRange) -> None:
@@ -524,11 +527,11 @@ class Copies:
                 temporary.unlink(missing_ok=True)
 
     def _finish(self, file: RemoteFile, temporary: Path, target: Path) -> str:
-        """Rename a complete file to its name; return its checksum."""
+        """Rename a complete file to its final name, and return its checksum."""
         try:
             pq.read_metadata(temporary)
         except pa.ArrowException:
-            raise file.error(DataError, "it should be a Parquet file, but has no footer of one") from None
+            raise file.error(DataError, "it should be a Parquet file, but has no Parquet footer") from None
         digest = _digest_of(temporary)
         # After a power failure, the log must not name a file whose bytes were lost.
         durable.rename(temporary, target)

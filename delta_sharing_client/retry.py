@@ -17,13 +17,13 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 
 NOT_IMPLEMENTED = 501
-# Gateways have their own statuses (509, 520 to 530). What a server does not implement (501, and 505 for a version of
-# HTTP) it does not implement a minute later.
+# All of 5xx, because gateways use statuses of their own (509, 520 to 530). A retry does not help if the server does not
+# implement the request (501) or the version of HTTP (505).
 RETRIED_STATUSES = frozenset({408, 425, 429, *range(500, 600)}) - {NOT_IMPLEMENTED, 505}
-# Statuses for an expired signature: S3 and Azure 403, Google 400, proxies in front of them 401 and 410.
+# Statuses for an expired signature: 403 from S3 and Azure, 400 from Google, 401 and 410 from proxies in front of them.
 EXPIRED_STATUSES = frozenset({400, 401, 403, 410})
 
-# The first retry is quick, for a connection that was closed while idle; by the sixth, a server has time to restart.
+# The first retry is quick, in case an idle connection was closed; until the sixth, a server has time to restart.
 _FIRST_WAIT = 0.1
 _GROWTH = 3
 _LONGEST_WAIT = 30.0
@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 
 class Transient(Exception):
-    """A temporary failure. ``error`` is raised if the retries fail, ``after`` is the server's ``Retry-After`` in
-    seconds. ``max_seconds`` limits the seconds of the retries, if that is less than the options do.
+    """A temporary failure. ``error`` is raised if the retries fail; ``after`` is the server's ``Retry-After`` in
+    seconds. ``max_seconds`` limits the time for retries, if the options do not set a lower limit.
     """
 
     def __init__(self, error: DeltaSharingError, after: float | None = None, max_seconds: float = math.inf) -> None:
@@ -51,7 +51,8 @@ class Transient(Exception):
 
 
 class Deadline:
-    """The end of one operation with all its requests, attempts and waits; ``seconds`` of ``None``: no limit."""
+    """The deadline of one operation with all its requests, attempts and waits, ``seconds`` from now; ``None`` for no
+    limit."""
 
     __slots__ = ("_end", "seconds")
 
@@ -64,7 +65,8 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def within(self, seconds: float) -> float:
-        """Return ``seconds``, or the remaining time if that is less (never 0, which would mean no limit)."""
+        """Return ``seconds``, or the remaining time if that is less. The result is never 0, which would mean no
+        limit."""
         return max(0.001, min(seconds, self.left()))
 
     def check(self, doing: str, table: str | None = None) -> None:
@@ -78,14 +80,14 @@ class Deadline:
 
 
 class Tries:
-    """The attempts of one request, after the first one started; not for concurrent threads or coroutines.
+    """The attempts of one request, created when the first one starts. Threads and coroutines must not share one.
 
-    Waits grow and are random, so that clients do not retry at the same time. ``Retry-After`` is the shortest wait; if
-    it exceeds the limit, there is no retry, because an earlier one would violate the server's rule.
+    Waits grow, and are random so that clients do not all retry at the same time. No wait is shorter than
+    ``Retry-After``; if that exceeds the limit, there is no retry, because the server forbids an earlier one.
 
-    ``options`` limit the attempts (``max_attempts``, ``max_retry_seconds``), and so does the ``deadline`` of their
-    operation. ``sleep`` waits for some seconds, by default ``time.sleep``; not for coroutines. ``tell`` is called with
-    the reason before a wait, once nothing has been reported for two seconds.
+    ``options`` limit the attempts (``max_attempts``, ``max_retry_seconds``), and so does the ``deadline`` of the
+    operation. ``sleep`` waits for a number of seconds, by default ``time.sleep``; coroutines do not use it. ``tell`` is
+    called with the reason before each wait that lasts until two seconds or more after the start.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Tries:
         self._began = time.monotonic()
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """Return ``attempt()``, repeated while it raises ``Transient``; raises as ``failed``."""
+        """Return the result of ``attempt()``, which is repeated while it raises ``Transient``. Errors as ``failed``."""
         while True:
             try:
                 return attempt()
@@ -112,7 +114,7 @@ class Tries:
             self.failed(broken)
 
     def failed(self, failure: Transient) -> None:
-        """Wait until the next attempt, or raise the error of ``failure`` if there is none."""
+        """Wait until the next attempt, or raise the error of ``failure`` if there are no more attempts."""
         self._sleep(self._wait(failure))
 
     async def failed_async(self, failure: Transient) -> None:
@@ -121,7 +123,7 @@ class Tries:
 
     @lazy
     def _state(self) -> tenacity.RetryCallState:
-        # Imported when something fails, which is rare.
+        # Imported only when a request fails, which is rare.
         import tenacity
 
         limits = tenacity.stop_after_attempt(self._options.max_attempts) | tenacity.stop_before_delay(
@@ -139,12 +141,13 @@ class Tries:
         return state
 
     def _wait(self, failure: Transient) -> float:
-        """Return the seconds until the next attempt, or raise the error of ``failure`` if there is none."""
-        # It is kept until the last attempt, and would keep frames, memory and sockets.
+        """Return the seconds until the next attempt, or raise the error of ``failure`` if there are no more
+        attempts."""
+        # The failure is kept until the last attempt; its traceback would keep frames, memory and sockets alive.
         failure.__traceback__ = failure.__context__ = None
         try:
             state = self._state
-        except OSError:  # of its import: there is no descriptor left for it
+        except OSError:  # tenacity cannot be imported, because no file descriptor is left
             raise failure.error from None
         # tenacity stores some counts per thread, and this may be a different thread.
         state.retry_object.begin()
@@ -187,12 +190,12 @@ def _failure(state: tenacity.RetryCallState) -> Transient:
 def wait_before(attempt: int, after: float | None = None) -> float:
     """Return the seconds to wait before attempt number ``attempt`` (2 is the first retry)."""
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * _GROWTH ** min(attempt - 2, 20))
-    # At least half of it: a very short wait does not help an overloaded server.
+    # Wait at least half of it, because a very short wait does not help an overloaded server.
     return max(random.uniform(longest / 2, longest), after or 0.0)
 
 
 def retry_after(value: str | None) -> float | None:
-    """Return the seconds in a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date), if any."""
+    """Return the seconds that a ``Retry-After`` header requests (RFC 9110, 10.2.3: a number or a date), or ``None``."""
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_RETRY_AFTER)
@@ -201,11 +204,11 @@ def retry_after(value: str | None) -> float | None:
 
 
 def http_date(text: str | None) -> float | None:
-    """Return the date in a header in seconds since the epoch (RFC 9110, 5.6.7), or ``None``."""
+    """Return a header's date (RFC 9110, 5.6.7) as seconds since the epoch, or ``None`` if it is not a date."""
     try:
         when = email.utils.parsedate_to_datetime(text or "")
         if when.tzinfo is None:
-            # "-0000" and dates without a zone: HTTP dates are in UTC, whatever the local zone.
+            # The date has "-0000" or no zone; HTTP dates are always in UTC.
             when = when.replace(tzinfo=dt.timezone.utc)
         return when.timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):

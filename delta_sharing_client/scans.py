@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class ReadOutputs(Read, AsyncOutputs):
-    """The outputs that ``Scan`` and ``Changes`` share."""
+    """The outputs of both ``Scan`` and ``Changes``."""
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``.
 
-        Errors as ``to_batches``; pyarrow passes errors of the iterator on.
+        Errors as ``to_batches``; pyarrow passes on the errors of the iterator.
 
         Examples
         --------
@@ -60,7 +60,8 @@ class ReadOutputs(Read, AsyncOutputs):
         Raises
         ------
         DeltaSharingError
-            The server, the network, a feature that is not read, or a damaged file. No rows are returned.
+            The server or the network failed, the table needs a feature that is not supported, or a file is damaged. No
+            rows are returned.
 
         Examples
         --------
@@ -80,7 +81,7 @@ class ReadOutputs(Read, AsyncOutputs):
         Parameters
         ----------
         dtype_backend:
-            ``None`` for NumPy dtypes (nullable integers and booleans keep null apart, see ``frames``),
+            ``None`` for NumPy dtypes (nullable integers and booleans become extension dtypes, which keep nulls),
             ``"numpy_nullable"`` or ``"pyarrow"`` as in pandas.
 
         Examples
@@ -96,8 +97,8 @@ class ReadOutputs(Read, AsyncOutputs):
         backend = frames.check_dtype_backend(dtype_backend)
         decoded = self.options.variant_as is VariantAs.OBJECT
         options = dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None
-        # With the number of rows the frame's memory is allocated once, but only a complete listing has it. With a
-        # filter it is unknown anyway, and a limit must not wait for the complete listing.
+        # If the number of rows is known, the frame's memory is allocated once. Only a complete listing states the
+        # number: with a filter it is unknown in any case, and a read with a limit must not wait for the listing.
         is_counted = self.request.filter is None and self.request.limit is None
         plan = self.plan(options) if is_counted else self._stream(options)
         rows = plan.known_rows if isinstance(plan, ScanPlan) else None
@@ -130,7 +131,7 @@ class ReadOutputs(Read, AsyncOutputs):
         check_running()
         from delta_sharing_client.outputs.polars import frame, lazy_frame
 
-        optional.load("polars", "polars")  # report a missing package before the rows are read
+        optional.load("polars", "polars")  # reports a missing package before the rows are read
         if lazy:
             return lazy_frame(self, type(self)._polars_batches)
         plan = self._stream()
@@ -140,7 +141,7 @@ class ReadOutputs(Read, AsyncOutputs):
     def _polars_batches(
         self, plan: ScanPlan | ScanStream | None = None, *, eager: bool = True, is_filtered_again: bool = False
     ) -> Batches:
-        """Return the rows as batches that may have Arrow's views; errors as ``to_batches``."""
+        """Return the rows as batches, which may have Arrow's view types. Errors as ``to_batches``."""
         plan = plan or self._stream()
         context = dataclasses.replace(plan.context, for_polars=True, is_filtered_again=is_filtered_again)
         return self._run(dataclasses.replace(plan, context=context), eager=eager)
@@ -149,7 +150,7 @@ class ReadOutputs(Read, AsyncOutputs):
         """Return the rows as a ``geopandas.GeoDataFrame`` (extra ``geopandas``).
 
         Its geometries are the table's columns of the types ``geometry`` and ``geography``, each with its coordinate
-        reference system. GeoPandas computes in the plane, with a geography too. Raises ``UsageError`` if no column
+        reference system. GeoPandas computes in the plane, even for geographies. Raises ``UsageError`` if no column
         holds a geometry, or GeoPandas is not installed. Other errors as ``to_arrow``.
 
         Examples
@@ -170,9 +171,9 @@ to_pandas().
         """Return the rows as a DuckDB relation (extra ``duckdb``), on ``connection`` or DuckDB's default one.
 
         Every query of the relation reads again and downloads only the bytes that its columns and filters need. On the
-        default connection ``duckdb.sql("SELECT ... FROM relation")`` finds the relation, too. Each thread needs its own
-        connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; errors of a query are
-        raised by DuckDB and contain ours.
+        default connection, ``duckdb.sql("SELECT ... FROM relation")`` can use the relation, too. Each thread needs its
+        own connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; errors of a query
+        are raised by DuckDB and contain ours.
 
         Examples
         --------
@@ -189,8 +190,8 @@ to_pandas().
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the rows to one Parquet file, in bounded memory, and return the number of rows.
 
-        The file gets its name when it is complete. If the read fails, an existing file is unchanged, and no other is
-        left. Raises ``UsageError`` if the file cannot be written there. Other errors as ``to_arrow``.
+        The file gets its name only when it is complete. If the read fails, an existing file stays unchanged, and no
+        partial file is left. Raises ``UsageError`` if the file cannot be written. Other errors as ``to_arrow``.
 
         Examples
         --------
@@ -200,7 +201,8 @@ to_pandas().
         return self._to_file(path, FileFormat.PARQUET)
 
     def to_csv(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into a CSV file with a header; nested values are JSON text. Errors as ``to_parquet``.
+        """Like ``to_parquet``, but write a CSV file with a header; nested values are JSON text. Errors as
+        ``to_parquet``.
 
         Examples
         --------
@@ -214,7 +216,7 @@ to_pandas().
         return self._to_file(path, FileFormat.CSV)
 
     def to_ipc(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into an Arrow IPC file (also known as Feather). Errors as ``to_parquet``.
+        """Like ``to_parquet``, but write an Arrow IPC file (also known as Feather). Errors as ``to_parquet``.
 
         Examples
         --------
@@ -224,7 +226,7 @@ to_pandas().
         return self._to_file(path, FileFormat.ARROW)
 
     def to_jsonl(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into a file of one JSON object a line, with the values that ``--json`` prints.
+        """Like ``to_parquet``, but write one JSON object per line, with the values that ``--json`` prints.
 
         Errors as ``to_parquet``.
 
@@ -239,11 +241,11 @@ to_pandas().
         return self._to_file(path, FileFormat.JSONL)
 
     def to_excel(self, path: str | os.PathLike[str]) -> int:
-        """As ``to_parquet``, into one sheet of a workbook of Excel (extra ``excel``).
+        """Like ``to_parquet``, but write one sheet of an Excel workbook (extra ``excel``).
 
         Numbers of more than 15 digits, which Excel would round, and dates before March 1900 are text; text is never a
-        formula. Timestamps are in UTC if the header says so, with milliseconds. Nested values are JSON text. Raises
-        ``UsageError`` before anything is written if there are more than 1,048,575 rows, or a text has more than 32,767
+        formula. Timestamps have milliseconds, and are in UTC if the header says so. Nested values are JSON text. Raises
+        ``UsageError`` and leaves no file if there are more than 1,048,575 rows, or a string has more than 32,767
         characters. Other errors as ``to_parquet``.
 
         Examples
@@ -261,14 +263,14 @@ to_pandas().
         check_running()
         from delta_sharing_client.outputs.file_writers import write_file
 
-        target = expanded(path)  # refused before the read begins
+        target = expanded(path)  # refuses a wrong path before the read begins
         with self.to_reader() as reader:
             return write_file(reader, reader.schema, Path(target), file_format)
 
     def to_dataset(self) -> SharedDataset:
-        """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one.
+        """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down to one.
 
-        Errors as ``plan``, here for the schema; errors of a read come from the scanner.
+        Errors as ``plan``, if they concern the schema; the scanner raises the errors of a read.
 
         Examples
         --------
@@ -280,10 +282,10 @@ to_pandas().
         return SharedDataset(self)
 
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
-        """Return the rows as a Spark frame, read on the executors (extra ``spark``).
+        """Return the rows as a Spark DataFrame, read on the executors (extra ``spark``).
 
-        Raises ``UsageError`` if PySpark is not installed, or there is no session. Other errors as ``plan``; errors of
-        executors come from Spark when the frame is used.
+        Raises ``UsageError`` if PySpark is not installed, or there is no session. Other errors as ``plan``; Spark
+        raises the errors of executors when the DataFrame is used.
 
         Examples
         --------
@@ -304,9 +306,10 @@ class Scan(ReadOutputs):
     request: ScanRequest
 
     def at_version(self, version: int | str) -> Scan:
-        """Return a copy that reads the snapshot at ``version``; of an Iceberg table also that of a branch or tag.
+        """Return a copy that reads the snapshot at ``version``; for an Iceberg table, a branch or tag is accepted as
+        well.
 
-        Raises ``UsageError`` if ``version`` is neither an integer of 0 or more nor a name.
+        Raises ``UsageError`` if ``version`` is neither an integer of 0 or more nor a string.
 
         Examples
         --------
@@ -321,8 +324,7 @@ class Changes(ReadOutputs):
     """A read of the change data feed of a table (protocol, "Read Change Data Feed from a Table").
 
     Rows have the table's columns, then ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
-    ``delete``), ``_commit_version`` (int64) and ``_commit_timestamp`` (UTC, milliseconds); they come in order of
-    version.
+    ``delete``), ``_commit_version`` (int64) and ``_commit_timestamp`` (UTC, milliseconds); they are ordered by version.
     """
 
     request: ChangesRequest

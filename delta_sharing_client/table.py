@@ -64,12 +64,13 @@ class TableDetails:
 
     ``version`` is the version described; ``size`` (bytes) and ``num_files`` are ``None`` if the server does not state
     them, like ``created_time`` (epoch milliseconds); ``response_format`` is the format that the server chose;
-    ``format.provider`` is the encoding of the data files, ``"parquet"``; ``schema`` is that of a read: logical names,
-    Arrow types, and in its metadata, as ``delta_sharing.left_out``, columns of types that cannot be read. ``location``,
-    ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory access.
-    ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and features
-    that a reader needs. An Iceberg table (``table_format``) has its own version in ``configuration``, as
-    ``format-version``; its schema and protocol are those of the Delta table as which it is read.
+    ``format.provider`` is the encoding of the data files, ``"parquet"``; ``schema`` is the Arrow schema of a read, with
+    logical names; its metadata lists columns of types that cannot be read, under ``delta_sharing.left_out``.
+    ``location``, ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory
+    access. ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and
+    features that a reader needs. For an Iceberg table (``table_format``), ``configuration`` has the version of the
+    Iceberg format as ``format-version``; ``schema`` and ``protocol`` describe the Delta table as which the client reads
+    it.
     """
 
     id: str
@@ -114,10 +115,10 @@ class TableDetails:
 
 @dataclasses.dataclass(frozen=True)
 class VersionChanges:
-    """The number of rows that one version changed; ``timestamp`` is the commit's, in UTC.
+    """The numbers of rows that one version changed; ``timestamp`` is the time of its commit, in UTC.
 
-    ``operation`` (such as ``"MERGE"``) and ``operation_parameters`` are from the table's log: ``None`` and empty if the
-    log is not shared, or does not have them. The counts are ``None`` if the log is shared and the version's changes
+    ``operation`` (such as ``"MERGE"``) and ``operation_parameters`` come from the table's log; they are ``None`` and
+    empty if the log is not shared or lacks them. The counts are ``None`` if the log is shared but the version's changes
     were not recorded.
     """
 
@@ -179,7 +180,7 @@ class SharedTable:
         try:
             described = self.metadata()._repr_html_()
         except DeltaSharingError as error:
-            described = html_facts("It cannot be described", {type(error).__name__: str(error)})
+            described = html_facts("The table cannot be described", {type(error).__name__: str(error)})
         return html_facts(str(self.name), ways) + described
 
     def version(self, starting_timestamp: Timestamp = None) -> int:
@@ -222,7 +223,7 @@ class SharedTable:
         ProtocolError
             The schema is malformed.
         DeltaSharingError
-            From the server or the network.
+            The server or the network failed.
         """
         response = self._describe(version, timestamp, response_format)
         metadata = response.metadata
@@ -261,12 +262,12 @@ class SharedTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's current Arrow schema (asks the server). Errors as ``metadata``."""
+        """The table's current Arrow schema. This sends a request. Errors as ``metadata``."""
         return self.metadata().schema
 
     @property
     def columns(self) -> list[str]:
-        """The names of the table's columns (asks the server). Errors as ``metadata``.
+        """The names of the table's columns. This sends a request. Errors as ``metadata``.
 
         Examples
         --------
@@ -314,7 +315,7 @@ class SharedTable:
         return self.scan().to_polars(lazy=True) if lazy else self.scan().to_polars()
 
     def count(self) -> int:
-        """Return the number of rows, from the log if it states it. Errors as ``Scan.count``.
+        """Return the number of rows, as ``scan().count()`` does. Errors as ``Scan.count``.
 
         Examples
         --------
@@ -368,19 +369,20 @@ class SharedTable:
         columns:
             Names to return, in this order; ``"b.c"`` keeps only the field ``c`` of the struct ``b``.
         filter:
-            SQL text, ``[("a", ">", 1)]`` tuples, or ``ds.col("a") > 1``. Only rows for which it is true are returned.
+            An SQL string, ``[("a", ">", 1)]`` tuples, or ``ds.col("a") > 1``. Only rows for which it is true are
+            returned.
         limit:
             Maximum number of rows.
         version, timestamp:
-            The snapshot to read, the latest one by default; text or datetimes, in UTC without a
+            The snapshot to read, by default the latest one. A timestamp is a string or a datetime, in UTC if it has no
             zone. For an Iceberg table, ``version`` is the id of a snapshot, or the name of a branch or tag.
         row_lineage:
-            Append ``_row_id`` and ``_row_commit_version``; of an Iceberg table, ``_row_id`` and
+            Append the columns ``_row_id`` and ``_row_commit_version``; for an Iceberg table, ``_row_id`` and
             ``_last_updated_sequence_number`` (docs/row-lineage.md).
         response_format:
             ``"auto"``, ``"parquet"`` or ``"delta"``; the rows are the same.
         options:
-            Options for all requests of this read, instead of the client's options.
+            Options for this read, instead of the client's options.
 
         Examples
         --------
@@ -454,8 +456,8 @@ class SharedTable:
     ) -> Follow:
         """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
 
-        A step that was not committed comes again, with the same versions; see ``Follow`` and docs/following.md.
-        Raises ``UsageError`` for arguments that cannot be used as given. The loop raises the errors of ``Follow``.
+        A step that was not committed is repeated with the same versions; see ``Follow`` and docs/following.md. Raises
+        ``UsageError`` for arguments that cannot be used as given. The loop raises the errors of ``Follow``.
 
         Parameters
         ----------
@@ -466,12 +468,13 @@ class SharedTable:
         trigger:
             ``"available-now"`` ends the loop with the version that is the latest when it begins.
         starting_version, starting_timestamp, columns, filter, response_format, options:
-            As for ``changes``; with a start (or ``"latest"``: what is new), a new cursor begins without a snapshot.
+            As for ``changes``. With a start, a new cursor begins without a snapshot; ``"latest"`` starts with what is
+            new.
         max_files, max_bytes:
-            The maximum size of one step, counted in data files; at least one file of the snapshot,
-            or one whole version.
+            The maximum size of one step, in number and bytes of data files. A step has at least one file of the
+            snapshot, or one whole version.
         max_outage:
-            How many seconds to wait for a server that does not respond: 600, or 0 with ``"available-now"``.
+            How many seconds to wait for a server that does not respond; by default 600, or 0 with ``"available-now"``.
         """
         from delta_sharing_client.follow.follow_request import FollowRequest
         from delta_sharing_client.follow.steps import follow
@@ -495,13 +498,13 @@ class SharedTable:
     def history(self, starting_version: int = 0, ending_version: int | None = None) -> list[VersionChanges]:
         """Return the number of rows that each version changed, from the change data feed; one entry per version.
 
-        Only the kind of each change is read. The protocol does not share who wrote a version, and with what operation;
-        a table that is read from its directory (``access_mode``) has its log, and so an entry for every version, with
-        its operation. Raises ``RequestError`` if the table's change data feed is not shared, or not from
-        ``starting_version`` on.
+        Only the kind of each change is read. The protocol does not tell who wrote a version, and by which operation. If
+        a table is read from its directory (``access_mode``), its log is available, so there is an entry for every
+        version, with its operation. Raises ``RequestError`` if the table's change data feed is not shared, or does not
+        reach back to ``starting_version``.
 
-        An Iceberg table has an entry for each of its snapshots, without numbers of rows; the summary of a snapshot is
-        in ``operation_parameters``.
+        For an Iceberg table, there is an entry for each of its snapshots, without numbers of rows;
+        ``operation_parameters`` has the snapshot's summary.
 
         Examples
         --------
@@ -519,8 +522,8 @@ class SharedTable:
     def _snapshots(self, iceberg: ModuleType, start: int, end: int | None) -> list[VersionChanges]:
         if start != 0 or end is not None:
             raise UsageError(
-                "The ids of snapshots have no order: history() of an Iceberg table has no first and no last version. "
-                "Ask for all snapshots, and choose by their timestamps."
+                "Snapshot ids have no order, so history() of an Iceberg table accepts no starting or ending version. "
+                "Call it without them, and choose snapshots by their timestamps."
             )
         with self.rest.about(self.name):
             found = iceberg.snapshots(self.rest, self.name, self.options)
@@ -579,25 +582,25 @@ class SharedTable:
     ) -> Replica:
         """Make ``directory`` a Delta copy of the table that any engine reads, or update the copy in it.
 
-        Only files that the copy does not have are downloaded. The copy changes in one step, by a new commit after
-        all files are there; concurrent readers see the previous version. See docs/replica.md.
+        Only files that the copy does not have are downloaded. The copy changes in one step, by a new commit after all
+        files have arrived; until then, readers see the previous version. See docs/replica.md.
 
         Parameters
         ----------
         directory:
-            The directory of the copy. Paths in it are relative: it can be moved.
+            The directory of the copy. It can be moved, because all paths in the copy are relative.
         columns:
             The columns of the copy, as for ``scan``, in addition to partition columns; by default all columns. Files
-            are copied whole.
+            are always copied whole.
         version, timestamp:
             The snapshot to copy, the latest one by default.
         retention:
             How long removed files stay on the disk, for readers of older versions of the copy;
-            ``None`` keeps them for ever.
+            ``None`` keeps them forever.
         repair:
-            Compare every file of the copy with its checksum, and download again what differs or has none.
+            Compare every file of the copy with its checksum, and download again files that differ or have no checksum.
         response_format:
-            As for ``scan``. File ids, and so the copy's files, differ between the formats.
+            As for ``scan``. File ids, and so the names of the copy's files, differ between the formats.
         options:
             Options for the download, instead of the client's options.
 
@@ -606,7 +609,7 @@ class SharedTable:
         UsageError
             The directory cannot be written, holds something else, or another update of it is running.
         UnsupportedFeatureError
-            As for a read, or ``columns`` is not given and the table has columns of types that are not supported.
+            As for a read; also if ``columns`` is not given and the table has columns of types that are not supported.
         DataError, TransportError, ProtocolError, RequestError
             As for a read; the copy is then as it was before.
         """
@@ -624,7 +627,7 @@ class SharedTable:
         )
 
     def _chosen(self, options: ReadOptions | None) -> ReadOptions:
-        """Return the options of a read; the table's own format stays, unless they have another."""
+        """Return the options of a read. The table's own format is kept, unless ``options`` have a different one."""
         found = chosen(options, self.options)
         if found.table_format is TableFormat.AUTO is not self.options.table_format:
             return dataclasses.replace(found, table_format=self.options.table_format)

@@ -25,20 +25,21 @@ from delta_sharing_client.errors import UsageError
 __all__ = ["Server", "running"]
 
 Rows = Any
-"""A ``pyarrow.Table``, or a frame of pandas or Polars: whatever gives Arrow data (``__arrow_c_stream__``)."""
+"""A ``pyarrow.Table``, a pandas or Polars frame, or any other object that exports Arrow data
+(``__arrow_c_stream__``)."""
 Files = Union[str, "os.PathLike[str]", Mapping[str, Union[str, bytes]]]
-"""A directory, the URL of one in a store, or ``{path: content}``."""
+"""A local directory, the URL of a directory in an object store, or ``{path: content}``."""
 Tables = Union[str, "os.PathLike[str]", Mapping[str, Union[str, "os.PathLike[str]", Rows]]]
 
-# The server's package when installed, and in a clone of the repository.
+# The name of the server's package when it is installed, and its name in a clone of the repository.
 _HOMES = ("delta_sharing_client._server", "mock_server")
 
 
 class Server(Protocol):
     """A server on the loopback interface.
 
-    ``profile_path`` is a profile file for it and ``profile`` its content; ``ca_path`` is the certificate to trust if it
-    was started with ``tls=True``.
+    ``profile_path`` is a profile file for the server, and ``profile`` the file's content; ``ca_path`` is the
+    certificate to trust if the server was started with ``tls=True``.
     """
 
     endpoint: str
@@ -79,15 +80,15 @@ def running(
     Parameters
     ----------
     tables:
-        ``{"share.schema.table": rows or directory}``, a directory of Delta tables, or ``None`` for sample tables and
-        other assets (share ``demo``), if no other parameter has any. Rows are written as a Delta table with one version
-        and an enabled change data feed.
+        ``{"share.schema.table": rows or directory}``, or a directory of Delta tables. ``None`` serves sample assets
+        (share ``demo``) if no other parameter names an asset. Rows are written as a Delta table with one version and an
+        enabled change data feed.
     volumes, skills:
-        ``{"share.schema.name": files}``: a directory, a URL, or ``{path: content}``.
+        ``{"share.schema.name": files}``, where ``files`` is a directory, a URL, or ``{path: content}``.
     models, aliases:
         ``{"share.schema.model": {version: files}}`` and ``{"share.schema.model": {alias: version}}``.
     options:
-        Such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; see docs/server.md.
+        Options of the server, such as ``url_ttl``, ``latency``, ``faults`` and ``tls``; see docs/server.md.
     """
     package = server_package()
     with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:
@@ -120,7 +121,7 @@ with contextlib.suppress(ModuleNotFoundError):
 
 
 def server_package() -> ModuleType:
-    """Return the package of the server; `UsageError` if the extra ``server`` is not installed."""
+    """Return the package of the server. Raises `UsageError` if the extra ``server`` is not installed."""
     try:
         return optional.load(_HOMES[0], "server")
     except ModuleNotFoundError as error:
@@ -130,7 +131,7 @@ def server_package() -> ModuleType:
 
 
 def _written(folder: Path, name: str, files: Files) -> str | os.PathLike[str]:
-    """Return the location of ``files``, written below ``folder`` if they are given by content."""
+    """Return the location of ``files``, which are written below ``folder`` if their content is given."""
     if not isinstance(files, Mapping):
         return files
     share_and_schema, _, directory = name.rpartition(".")
@@ -150,7 +151,7 @@ def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str 
     except pa.ArrowInvalid as error:
         raise UsageError(
             f"The rows of '{name}' have a form that pyarrow {pa.__version__} does not support: {error}. Pass a "
-            "'pyarrow.Table', or update pyarrow (views, which Polars has, need 16)."
+            "'pyarrow.Table', or update pyarrow (the view types of Polars need pyarrow 16)."
         ) from None
     struct = from_arrow_schema(given.schema)
     try:
@@ -181,6 +182,6 @@ def _directory(package: ModuleType, folder: Path, name: str, value: Any) -> str 
 def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if not pa.types.is_dictionary(column.type):
         return column.cast(kind)
-    # Value by value: Arrow cannot decode a dictionary of views, which Polars has.
+    # Decoded here, because Arrow cannot decode a dictionary of views, which Polars exports.
     chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
     return pa.chunked_array(chunks, kind)

@@ -1,7 +1,7 @@
-"""Threads that work as long as the program does.
+"""Thread pools that accept work for as long as the program runs.
 
-The pools of ``concurrent.futures`` take no more work once the main thread has ended. But Python then waits for the
-program's other threads, and calls what is registered with ``atexit``: these may read, too.
+The pools of ``concurrent.futures`` accept no more work once the main thread has ended. But Python then waits for the
+program's other threads, and calls the functions that are registered with ``atexit``: these may still read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a daemon thread; ``UsageError`` if the program is ending or the system has no more threads."""
+    """Start a daemon thread. Raises ``UsageError`` if the program is ending or the system has no more threads."""
     check_running()
     try:
         thread.start()
     except RuntimeError as error:
-        # Python 3.12 before 3.12.3 starts none once the main thread has ended.
+        # Python 3.12 before 3.12.3 starts no thread once the main thread has ended.
         check_running(has_ended=not threading.main_thread().is_alive())
         raise UsageError(
             f"No thread can be started ({error}). Raise the limit of processes or memory, or read less at a time."
@@ -36,7 +36,8 @@ def start(thread: threading.Thread) -> None:
 
 
 def check_running(*, has_ended: bool = False) -> None:
-    """Raise ``UsageError`` if the interpreter ends, so that no thread would run any more; or if it ``has_ended``."""
+    """Raise ``UsageError`` if the interpreter is shutting down, so that no new thread would run, or if ``has_ended`` is
+    true."""
     if has_ended or sys.is_finalizing():
         raise UsageError(
             "The program is ending, so no read can begin. Read before the main thread ends, and join the threads "
@@ -49,7 +50,7 @@ class _Job(NamedTuple):
     call: Callable[[], Any]
 
     def run(self) -> None:
-        # Not in the thread's own function: its variables would keep the result until the next job.
+        # This is not part of the thread's loop, whose variables would keep the result until the next job.
         future = self.future
         if not future.set_running_or_notify_cancel():
             return
@@ -57,7 +58,7 @@ class _Job(NamedTuple):
             result = self.call()
         except BaseException as error:
             future.set_exception(error)
-            # The error refers to this frame, which must not refer to what holds the error.
+            # The error refers to this frame, so the frame must not refer to the future, which holds the error.
             del future, self
         else:
             future.set_result(result)
@@ -75,14 +76,14 @@ class Threads(Executor):
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        # Jobs that run or wait.
+        # The number of jobs that run or wait.
         self._count = 0
         self._is_closed = False
         self._lock = threading.Lock()
         _pools.add(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Call ``fn`` on a thread. Raises ``UsageError`` after ``shutdown``, and if there is no thread for it."""
+        """Call ``fn`` on a thread. Raises ``UsageError`` after ``shutdown``, or if no thread can be started for it."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:
@@ -98,7 +99,7 @@ class Threads(Executor):
         try:
             start(thread)
         except UsageError:
-            # Fewer threads do the same work.
+            # The existing threads do the work, if there are any.
             if not self._threads:
                 raise
         else:
@@ -112,7 +113,7 @@ class Threads(Executor):
                 self._count -= 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more jobs; like ``concurrent.futures.Executor.shutdown``."""
+        """Accept no more jobs; like ``concurrent.futures.Executor.shutdown``."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True

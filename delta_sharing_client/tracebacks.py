@@ -1,4 +1,4 @@
-"""Tracebacks in notebooks and IPython: an error of ours is shown with the user's frames only."""
+"""Shortens tracebacks in notebooks and IPython: an error of this package is shown with the user's frames only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGE = __name__.partition(".")[0]
 def shorten_in_ipython() -> None:
     """Let the running IPython, if there is one, show errors of this package without its own frames.
 
-    The error itself keeps them (``sys.last_value.__traceback__``). A handler that the user has set stays.
+    The error itself keeps them (``sys.last_value.__traceback__``). A handler that the user has set is not replaced.
     """
     module = sys.modules.get("IPython")
     shell = getattr(module, "get_ipython", lambda: None)()

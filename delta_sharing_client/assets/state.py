@@ -83,7 +83,7 @@ class State:
             self.folder.mkdir()
         if not stat.S_ISDIR(os.lstat(self.folder).st_mode):
             raise UsageError(f"Expected a directory or nothing at '{self.folder}', found something else.")
-        taken = f"Another download into '{self.directory}' is running; wait for its end."
+        taken = f"Another download into '{self.directory}' is running: wait until it has ended."
         with FileLock(self.folder / _LOCK, taken):
             self._tidy()
             (self.folder / _PARTS).mkdir(exist_ok=True)

@@ -655,5 +655,5 @@ def test_proxy_may_be_given_as_an_option(hostile: Hostile, door: Door, monkeypat
         door("http://storage.invalid", ReadOptions(proxy=proxy, max_attempts=1))
     assert asked
     assert "planted" not in str(caught.value)
-    with pytest.raises(TransportError, match=r"storage\.invalid is not known here"):
+    with pytest.raises(TransportError, match=r"storage\.invalid cannot be resolved"):
         door("http://storage.invalid", ReadOptions(proxy="", max_attempts=1))

@@ -203,12 +203,12 @@ def test_sql_shows_tables_without_requesting_schemas(serve_demo: Any, query: str
         (f"COPY {NAME} TO 'x.csv'", "The SQL must be one query"),
         ("CREATE TABLE t AS SELECT 1", "The SQL must be one query"),
         ("ATTACH 'x.db'", "The SQL must be one query"),
-        ("SELECT FROM WHERE", "The SQL cannot be read"),
+        ("SELECT FROM WHERE", "The SQL cannot be parsed"),
         ("SELECT * FROM orders", "Did you mean 'demo.shop.orders'"),
         ("SELECT oder_id FROM demo.shop.orders", "DuckDB cannot run the SQL"),
         ("SELECT * FROM demo.shop.orders WHERE country = DE", "If it is text, write it in single quotes: 'DE'"),
         ('SELECT * FROM "demo.shop.orders"', 'Write demo.shop.orders or "demo"."shop"."orders"'),
-        (None, "Expected SQL as text, found NoneType"),
+        (None, "Expected SQL as a string, found NoneType"),
     ],
 )
 def test_unsupported_sql_is_refused_in_one_sentence(serve_demo: Any, query: Any, message: str) -> None:

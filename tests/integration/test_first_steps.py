@@ -91,9 +91,9 @@ def test_client_table_refuses_names_that_are_not_strings(client: ds.SharingClien
 
 
 def test_client_refuses_a_table_name_with_a_profile(client: ds.SharingClient, profile: str) -> None:
-    with pytest.raises(ds.UsageError, match="The client has a profile: write the name after '#' alone"):
+    with pytest.raises(ds.UsageError, match="The client has a profile: pass only the name after '#'"):
         client.table(f"{profile}#demo.shop.orders")
-    with pytest.raises(ds.UsageError, match=r"list_all_tables\(share\) and the like list those of all"):
+    with pytest.raises(ds.UsageError, match=r"For all schemas of a share, call list_all_tables"):
         client.list_tables("demo")
 
 
@@ -132,12 +132,12 @@ def test_to_spark_refuses_a_string_as_session(orders: ds.SharedTable) -> None:
         ("amount, country", r"write columns=\['amount', 'country'\]"),
         ("amount > 3", "write filter='amount > 3'"),
         ("country LIKE 'D%'", 'write filter="country LIKE'),
-        ({"amount": "total"}, "found a mapping; rename the columns of the result"),
-        (["amount, country"], r"Write each name as a text of its own: columns=\['amount', 'country'\]"),
-        (["*"], "Leave 'columns' out to read all of them"),
-        (["max(amount)"], "Only columns are selected: compute and rename in the result"),
-        (["amount AS total"], "Only columns are selected: compute and rename in the result"),
-        (["amount * 2"], "Only columns are selected: compute and rename in the result"),
+        ({"amount": "total"}, "found a mapping; to rename columns, rename those of the result"),
+        (["amount, country"], r"Write each name as a separate string: columns=\['amount', 'country'\]"),
+        (["*"], "Leave 'columns' out to read all columns"),
+        (["max(amount)"], "Expressions cannot be selected: compute and rename in the result"),
+        (["amount AS total"], "Expressions cannot be selected: compute and rename in the result"),
+        (["amount * 2"], "Expressions cannot be selected: compute and rename in the result"),
         (["amuont"], "Did you mean 'amount'"),
     ],
     ids=repr,
@@ -186,7 +186,7 @@ def test_error_asks_for_parentheses_next_to_and_and_or() -> None:
     for mistake in mistakes:
         with pytest.raises(ds.UsageError, match=r"write \(col\('a'\) > 3\) & \(col\('b'\) == 'x'\)"):
             mistake()
-    with pytest.raises(ds.UsageError, match="A column is a name or a non-empty tuple of names, found 1"):
+    with pytest.raises(ds.UsageError, match="A column must be a name or a non-empty tuple of names, found 1"):
         ds.col(1)  # type: ignore[arg-type]
 
 

@@ -151,7 +151,7 @@ def test_server_writes_its_profile_to_the_home_directory(home: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 5, b"a.csv", ["a.csv"]], ids=repr)
 def test_values_of_the_wrong_type_are_refused_as_paths(home: Path, path: Any) -> None:
-    message = f"Expected a path as text or as a pathlib.Path, found {type(path).__name__}."
+    message = f"Expected a path as a string or a pathlib.Path, found {type(path).__name__}."
     calls: list[Callable[[], object]] = [
         lambda: scan().to_csv(path),
         lambda: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
@@ -161,7 +161,7 @@ def test_values_of_the_wrong_type_are_refused_as_paths(home: Path, path: Any) ->
     for call in calls:
         with pytest.raises(ds.UsageError, match=re.escape(message)):
             call()
-    with pytest.raises(ds.UsageError, match="must be one file, or a certificate and its key, found 3"):
+    with pytest.raises(ds.UsageError, match="must be one file, or a certificate and its key, found 3 files"):
         ds.ReadOptions(client_certificate=("a", "b", "c"))  # type: ignore[arg-type]
 
 

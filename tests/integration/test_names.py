@@ -90,7 +90,7 @@ def test_membership_is_case_insensitive(client: ds.SharingClient) -> None:
 @pytest.mark.parametrize("item", [0, None, ds.Share("demo"), ("demo", "shop")], ids=repr)
 def test_lookup_refuses_keys_that_are_not_strings(client: ds.SharingClient, item: Any) -> None:
     for level in (client, client["demo"], client["demo"]["shop"]):
-        with pytest.raises(ds.UsageError, match="Expected a name as text before 'in', found"):
+        with pytest.raises(ds.UsageError, match="Expected a name as a string before 'in', found"):
             assert item in level
         with pytest.raises(ds.UsageError, match=r"An? (share|schema|asset) needs a name, found"):
             level[item]

@@ -369,7 +369,7 @@ def test_full_disk_is_reported_in_one_sentence(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ds.UsageError, match=r"No space left on device.*make room"):
+    with pytest.raises(ds.UsageError, match=r"No space left on device.*free disk space"):
         shared.table.replicate(copy)
     monkeypatch.undo()
 
@@ -407,7 +407,7 @@ def test_directory_with_another_table_is_refused(shared: Shared, copy: pathlib.P
     with mock_server.running(tables={"s.d.other": other.path}) as server, ds.SharingClient(server.profile) as client:
         with pytest.raises(ds.UsageError, match="another directory"):
             client.table("s.d.other").replicate(copy)
-        with pytest.raises(ds.UsageError, match="not a copy made by replicate"):
+        with pytest.raises(ds.UsageError, match="Delta table that replicate did not create"):
             client.table("s.d.other").replicate(other.path)
 
     assert ids(copy) == [1]
@@ -518,7 +518,7 @@ def test_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.Pa
     with (
         mock_server.running(tables={"s.d.t": table.root}) as server,
         ds.SharingClient(server.profile) as client,
-        pytest.raises(ds.ProtocolError, match=r"Expected an id of 's\.d\.t'"),
+        pytest.raises(ds.ProtocolError, match=r"needs the id of 's\.d\.t'"),
     ):
         client.table("s.d.t").replicate(copy)
 

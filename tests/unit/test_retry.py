@@ -374,7 +374,7 @@ def test_network_failures_are_transient(error: Exception) -> None:
         (urllib3.exceptions.ProxySchemeUnknown("x"), "HTTPS_PROXY"),
         (UnicodeEncodeError("latin-1", "secret-\u20ac", 7, 8, "no"), "check the URL"),
         (ValueError("Invalid IPv6 URL"), "check the URL"),
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), "is not known here"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "cannot be resolved"),
     ],
     ids=repr,
 )
@@ -443,7 +443,7 @@ def test_library_exceptions_are_converted(kind: type[Exception]) -> None:
     ("url", "text"),
     [
         ("http://127.0.0.1:9/x?sig=planted", "127.0.0.1:9 refuses the connection"),
-        ("http://nowhere.invalid/x?sig=planted", "the host nowhere.invalid is not known here"),
+        ("http://nowhere.invalid/x?sig=planted", "the host nowhere.invalid cannot be resolved"),
     ],
 )
 @pytest.mark.parametrize(

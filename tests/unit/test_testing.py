@@ -54,7 +54,7 @@ def test_in_memory_tables_are_shared(rows: object) -> None:
 @pytest.mark.skipif(PYARROW >= 16, reason="this pyarrow takes views")
 def test_polars_views_are_refused_if_pyarrow_lacks_them() -> None:
     with (
-        pytest.raises(ds.UsageError, match="views, which Polars has, need 16"),
+        pytest.raises(ds.UsageError, match="view types of Polars need pyarrow 16"),
         testing.running({"s.d.t": pl.from_arrow(ROWS)}),
     ):
         pass

@@ -134,7 +134,7 @@ def test_command_may_have_two_words(serve_demo: Any, capsys: pytest.CaptureFixtu
         assert outputs[0] == outputs[1]
     # A share may have the same name as the second word.
     assert main([*profile, "tables", "credentials", "--json"]) == 3
-    assert "No share fits 'credentials'" in capsys.readouterr().err
+    assert "No share matches 'credentials'" in capsys.readouterr().err
 
 
 def test_credentials_of_a_directory_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +179,7 @@ def test_each_shell_completes_names_of_tables(
     [
         ("SELECT nope FROM demo.shop.orders", "DuckDB cannot run the SQL"),
         ("SELEC", "The SQL must be one query"),
-        ("SELECT (", "The SQL cannot be read"),
+        ("SELECT (", "The SQL cannot be parsed"),
         ("DROP TABLE demo.shop.orders", "The SQL must be one query"),
         ("SELECT 1 FROM demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
     ],

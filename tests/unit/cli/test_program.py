@@ -140,7 +140,7 @@ def test_invalid_sql_is_reported_without_terminal_markup(
     assert main(["sql", query, "--profile", str(serve_demo.profile_path)]) == ExitCode.USAGE
 
     errors = capsys.readouterr().err
-    assert errors.startswith("delta-sharing: The SQL cannot be read. ")
+    assert errors.startswith("delta-sharing: The SQL cannot be parsed. ")
     assert "\\x1b" not in errors
     assert "[4m" not in errors
 

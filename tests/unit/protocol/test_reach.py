@@ -183,7 +183,7 @@ def test_token_endpoint_name_must_not_resolve_to_this_machine(
     names.addresses["inside.test"] = [[OWN]]
     login = {"type": "oauth_client_credentials", "clientId": "c", "clientSecret": "planted"}
     fields = {"shareCredentialsVersion": 2, "tokenEndpoint": f"http://inside.test:{service.port}/containers", **login}
-    with pytest.raises(DeltaSharingError, match="leads to this machine") as caught:
+    with pytest.raises(DeltaSharingError, match="resolves to this machine") as caught:
         read(**fields)
     assert not isinstance(caught.value, AuthError)
     assert service.connections == 0
@@ -200,7 +200,7 @@ def test_catalog_name_must_not_resolve_to_this_machine(server: Any, service: Ser
     }
     table = ds.SharingClient(profile, options=ds.ReadOptions(max_attempts=2)).table("s.d.t", format="iceberg")
 
-    with pytest.raises(DeltaSharingError, match="leads to this machine"):
+    with pytest.raises(DeltaSharingError, match="resolves to this machine"):
         table.scan().to_arrow()
     assert service.connections == 0
 
@@ -223,7 +223,7 @@ def test_name_that_resolves_to_this_machine_later_is_refused(
     # The name of endpoint and data resolves to the server first, and then to a service of this machine.
     names.addresses["evil.test"] = [["127.0.0.1"], [OWN]]
     server.on("POST", QUERY, one_file(wire, f"http://evil.test:{service.port}/shutdown"))
-    with pytest.raises(ProtocolError, match="leads to this machine"):
+    with pytest.raises(ProtocolError, match="resolves to this machine"):
         read(server.endpoint.replace("127.0.0.1", "evil.test"))
     assert len(server.requests) == 1
     assert service.connections == 0
@@ -302,6 +302,6 @@ def test_asynchronous_read_is_checked_too(server: Any, wire: Any, service: Servi
     async def read() -> pa.Table:
         return await ds.SharingClient(profile).table("s.d.t").scan().to_arrow_async()
 
-    with pytest.raises(ProtocolError, match="leads to this machine"):
+    with pytest.raises(ProtocolError, match="resolves to this machine"):
         asyncio.run(read())
     assert service.connections == 0

@@ -908,7 +908,7 @@ def test_response_slower_than_the_minimum_is_an_error(server, profile):
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         fields = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": "t"}
         options = ReadOptions(max_attempts=1, read_timeout=0.3, min_bytes_per_second=1000)
-        with pytest.raises(TransportError, match="fewer than 'min_bytes_per_second' allows"):
+        with pytest.raises(TransportError, match="fewer than 'min_bytes_per_second' requires"):
             RestClient(Profile.load(fields), options).list_shares()
         done.set()
         thread.join(HANGS)

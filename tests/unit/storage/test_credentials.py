@@ -244,7 +244,7 @@ def test_credentials_of_an_iceberg_catalog_are_parsed(
         ("s3://bucket/t", {"s3.access-key-id": "planted"}, "'s3.access-key-id'"),
         ("abfss://box@account.dfs.x/t", {"adls.sas-token.other": "planted"}, "'adls.sas-token.account.dfs.x'"),
         ("gs://bucket/t", S3_KEYS, "'gcs.oauth2.token'"),
-        ("s3://bucket/t", {**S3_KEYS, "s3.session-token-expires-at-ms": "planted soon"}, "a text of 12 characters"),
+        ("s3://bucket/t", {**S3_KEYS, "s3.session-token-expires-at-ms": "planted soon"}, "a string of 12 characters"),
     ],
 )
 def test_missing_catalog_credentials_are_named(location: str, config: dict[str, str], message: str) -> None:
