@@ -1,4 +1,4 @@
-"""Fixtures: a server over tables written for these tests."""
+"""Fixtures: a server that shares tables written for these tests."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def api(shared_server: RunningServer) -> Iterator[Api]:
 
 @pytest.fixture
 def start(tables: Path) -> Iterator[Callable[..., Api]]:
-    """Start a separate server over the same tables or over others."""
+    """Start a separate server that shares the same tables or others."""
     with contextlib.ExitStack() as stack:
         yield lambda where=None, **options: Api(stack.enter_context(mock_server.running(where or tables, **options)))

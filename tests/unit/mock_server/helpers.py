@@ -19,7 +19,7 @@ DELTA = "responseformat=delta;readerfeatures=deletionvectors,columnmapping"
 
 
 def at(hour: int) -> datetime.datetime:
-    """The commit time of version ``hour`` of every table in this module."""
+    """Return the commit time of version ``hour``, which is the same for every table in this module."""
     return START + datetime.timedelta(hours=hour)
 
 
@@ -28,7 +28,7 @@ def stamp(hour: int) -> str:
 
 
 class Api:
-    """Sends requests with the token to one server."""
+    """Sends requests with the bearer token to one server."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -58,7 +58,7 @@ class Api:
 
 
 class Lines:
-    """Parse an NDJSON response into its lines by action."""
+    """The lines of an NDJSON response, parsed and grouped by kind."""
 
     def __init__(self, response: requests.Response) -> None:
         assert response.status_code == 200, response.text
@@ -123,7 +123,7 @@ def table(name: str, *, partition: tuple[str, ...] = (), **configuration: str) -
 
 
 def write_plain(root: Path) -> None:
-    """v0: files p=a and p=null; v1: p=b; v2: compaction of p=a (no data change); v3: p=b removed."""
+    """v0 adds the files p=a and p=null, v1 adds p=b, v2 compacts p=a (no data change), v3 removes p=b."""
     writer = TableWriter(root, seed=1)
     first = writer.add(rows(*range(10)), {"p": "a"}, time=at(0))
     described = table("plain", partition=("p",))
@@ -136,7 +136,7 @@ def write_plain(root: Path) -> None:
 
 
 def write_vectors(root: Path) -> None:
-    """v0: ten rows; v1: two of them deleted by a deletion vector; v2: one more. The feed is on."""
+    """v0 inserts ten rows, v1 deletes two of them by a deletion vector, v2 deletes one more. The feed is enabled."""
     writer = TableWriter(root, seed=2)
     add = writer.add(rows(*range(10)), time=at(0))
     described = table("vectors", delta_enableDeletionVectors="true", delta_enableChangeDataFeed="true")
@@ -149,7 +149,7 @@ def write_vectors(root: Path) -> None:
 
 
 def write_feed(root: Path) -> None:
-    """v0: feed off; v1: feed on; v2: insert; v3: update with a change file; v4: metadata only; v5: insert."""
+    """v0 has no feed, v1 enables it, v2 inserts, v3 updates with a change file, v4 changes metadata, v5 inserts."""
     writer = TableWriter(root, seed=3)
     writer.commit([Protocol(1, 4), table("feed"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
     writer.commit([table("feed", delta_enableChangeDataFeed="true")], "SET TBLPROPERTIES", at(1))
@@ -162,7 +162,7 @@ def write_feed(root: Path) -> None:
 
 
 def write_odd(root: Path) -> None:
-    """A partition value, and so a directory name, with every character that could break a URL."""
+    """Write partition values, and thus directory names, with all characters that could break a URL."""
     writer = TableWriter(root, seed=4)
     described = table("odd", partition=("p",))
     values = ["a b", "50%", "x&y=z", "1+1", "ü\u2028", "a/b", "#?"]

@@ -1,4 +1,4 @@
-"""Checks of each hostile fault at the socket."""
+"""Checks of the hostile faults. Each compares what a client receives from the socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE = "shares/default/schemas/default/tables/plain"
 
 
 def pour(server: RunningServer, most: int, seconds: float = 2.0, path: str = f"{TABLE}/metadata") -> bytes:
-    """Return at most ``most`` bytes of a response, or those received within ``seconds``, and close the connection."""
+    """Return the bytes of a response received within ``seconds``, at most ``most``, and close the connection."""
     parts = urlsplit(server.endpoint)
     data, deadline = b"", time.monotonic() + seconds
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=seconds) as connection:
@@ -50,12 +50,12 @@ def check_throttle(api: Api) -> None:
     assert 1 <= len(refused) <= 3
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
     assert api.fetch(url).status_code == 200
-    # A request that is accepted does not use up the fault.
+    # An accepted request does not count as a use of the fault.
     api.server.set_fault("throttle=1:1@data")
     assert [api.fetch(url).status_code for _ in range(3)] == [200, 200, 200]
     api.server.set_fault("throttle=0:1@data")
     assert [api.fetch(url).status_code for _ in range(2)] == [429, 200]
-    # A request with a wrong URL does not add a file to the counters either.
+    # A refused request with an invalid URL adds no file to the counters.
     api.server.set_fault("throttle=0:1@data")
     assert api.session.get(urljoin(url, "unknown-file")).status_code == 429
     assert not [name for name in api.server.stats()["files"] if "unknown-file" in name]
@@ -218,7 +218,7 @@ def check_endless_pages(api: Api) -> None:
         token = api.get(f"shares?pageToken={token}").json()["nextPageToken"]
         tokens.add(token)
     assert len(tokens) == 10
-    # Every page equals the first one.
+    # Every page has the file of the first page.
     pages = [
         api.query("plain", maxFiles=1, pageToken=api.query("plain", maxFiles=1).end["nextPageToken"]) for _ in "ab"
     ]  # type: ignore[index]

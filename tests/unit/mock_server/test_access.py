@@ -1,4 +1,4 @@
-"""Directory access: the access modes in listings and metadata, who gets credentials, and what the credentials allow."""
+"""Directory access: the access modes in listings and metadata, who gets credentials, and what they allow."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _upload(bucket: Any, root: Path, prefix: str) -> None:
         bucket.upload_file(str(path), f"{prefix}/{path.relative_to(root).as_posix()}")
 
 
-def test_table_is_shared_by_url_only_by_default(api: Api) -> None:
+def test_table_is_shared_only_by_url_by_default(api: Api) -> None:
     (table,) = [item for item in api.get("shares/default/all-tables").json()["items"] if item["name"] == "plain"]
     assert (table["accessModes"], "location" in table) == (["url"], False)
     assert Lines(api.get(f"{TABLE}/metadata")).metadata["accessModes"] == ["url"]
@@ -70,7 +70,7 @@ def test_table_is_shared_by_url_only_by_default(api: Api) -> None:
     assert "shared by URL only" in response.json()["message"]
 
 
-def test_local_directories_are_offered_to_users_of_this_machine(start: Callable[..., Api], tables: Path) -> None:
+def test_local_directories_are_offered_to_local_clients(start: Callable[..., Api], tables: Path) -> None:
     api = start(local_directories=True, credentials_ttl=60)
     location = (tables / "plain").as_uri()
     (table,) = [item for item in api.get("shares/default/all-tables").json()["items"] if item["name"] == "plain"]
@@ -94,7 +94,7 @@ def test_local_directories_are_not_offered_to_other_machines(start: Callable[...
         start(local_directories=True, host="0.0.0.0")
 
 
-def test_a_table_in_s3_is_read_both_ways(
+def test_table_in_s3_is_read_by_urls_and_by_credentials(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api], tables: Path
 ) -> None:
     _upload(bucket, tables / "plain", "warehouse/plain")
@@ -136,7 +136,7 @@ def test_files_with_special_characters_are_fetched_from_s3(
     assert all(api.fetch(url).content.startswith(b"PAR1") for url in urls)
 
 
-def test_s3_commit_is_visible_and_missing_log_is_refused(
+def test_s3_commit_is_visible_and_a_deleted_table_is_refused(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api]
 ) -> None:
     write_plain(tmp_path / "plain")

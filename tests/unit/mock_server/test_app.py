@@ -19,7 +19,7 @@ TABLE = "shares/default/schemas/default/tables/plain"
 
 
 @pytest.mark.parametrize("path", ["shares", f"{TABLE}/metadata", "no/such/api"])
-def test_a_request_without_the_token_is_401(api: Api, path: str) -> None:
+def test_request_without_the_token_is_401(api: Api, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         assert error_of(requests.get(api.server.endpoint + path, headers=headers)) == (401, "UNAUTHENTICATED")
 
@@ -36,7 +36,7 @@ def test_shares_schemas_and_tables_are_listed(api: Api) -> None:
     assert api.get("shares/default/all-tables").json()["items"] == tables
 
 
-def test_a_listing_in_pages_of_one_is_complete(api: Api) -> None:
+def test_listing_in_pages_of_one_item_is_complete(api: Api) -> None:
     names, query = [], "?maxResults=1"
     while query is not None:
         share = "Default" if names else "default"
@@ -84,7 +84,7 @@ def test_names_may_hold_slashes_dots_and_spaces(start: Callable[..., Api], api: 
     plain = f"{tables}/plain"
     own = start({"my.share.a schema.x/y": plain})
     assert own.get("shares/my.share/schemas/a%20schema/tables/x%2Fy/version").status_code == 200
-    # as the JVM client spells it
+    # as the JVM client encodes it
     assert own.get("shares/my.share/schemas/a+schema/tables/x%2Fy/version").status_code == 200
 
 
@@ -116,7 +116,7 @@ def test_head_of_an_unknown_table_is_404_without_body(api: Api) -> None:
     ("timestamp", "version"),
     [("2000-01-01T00:00:00Z", 0), (stamp(0), 0), (stamp(1), 1), ("2026-03-01T01:00:01+00:00", 2), (stamp(3), 3)],
 )
-def test_starting_timestamp_selects_the_next_version(api: Api, timestamp: str, version: int) -> None:
+def test_starting_timestamp_selects_the_first_version_since_then(api: Api, timestamp: str, version: int) -> None:
     response = api.session.get(api.server.endpoint + TABLE + "/version", params={"startingTimestamp": timestamp})
     assert response.headers["Delta-Table-Version"] == str(version)
 
@@ -132,13 +132,13 @@ def test_temporary_credentials_are_refused_by_name(api: Api) -> None:
     assert "Temporary credentials" in response.json()["message"]
 
 
-def test_a_body_that_is_not_a_json_object_is_malformed(api: Api) -> None:
+def test_body_that_is_not_a_json_object_is_malformed(api: Api) -> None:
     for body in ("{", "[1]", '"x"'):
         response = api.session.post(api.server.endpoint + TABLE + "/query", data=body)
         assert error_of(response) == (400, "MALFORMED_REQUEST")
 
 
-def test_generated_token_is_in_no_repr(api: Api) -> None:
+def test_generated_token_is_not_shown_in_any_repr(api: Api) -> None:
     token = api.server.profile["bearerToken"]
     app = api.server.app  # type: ignore[attr-defined]
     assert token not in repr(api.server)
@@ -156,7 +156,7 @@ def test_exactly_one_source_of_tables_is_required() -> None:
             pass
 
 
-def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..., Api]) -> None:
+def test_requests_and_bytes_are_counted_by_api_status_and_file(start: Callable[..., Api]) -> None:
     own = start()
     lines = own.query("plain")
     body = own.fetch(lines.urls[0]).content
@@ -167,7 +167,7 @@ def test_statistics_count_requests_and_bytes_by_kind_and_file(start: Callable[..
     assert [entry for name, entry in counts["files"].items() if name in lines.urls[0].replace("%3D", "=")] == [
         {"requests": 2, "bytes": len(body) + 4}
     ]
-    # A request resets them, too, as it must for a server in another process.
+    # The statistics can also be read and reset by requests, which a server in another process needs.
     assert RunningServer.stats(own.server) == counts == own.server.stats()
     assert RunningServer.reset_stats(own.server) == counts
     assert own.server.stats()["total_requests"] == 0

@@ -30,7 +30,7 @@ CREDENTIALS = {
 }
 
 
-def test_each_api_of_assets_has_a_name() -> None:
+def test_asset_paths_map_to_the_names_of_their_apis() -> None:
     results = {" ".join(path): api for path, (api, _) in asset_answers._apis().items()}
     expected = {}
     for one, many in (("volume", "volumes"), ("skill", "skills"), ("model", "models")):

@@ -1,4 +1,4 @@
-"""Asynchronous queries: accepted, polled, read page by page."""
+"""Asynchronous queries: how they are submitted, polled and read page by page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_query_is_pending_and_then_complete(start: Callable[..., Api], spelling:
     assert len(Lines(own.post(path)).files) == 2  # a client may repeat the request after a lost response
 
 
-def test_the_result_can_be_read_page_by_page(start: Callable[..., Api]) -> None:
+def test_result_of_an_asynchronous_query_is_read_page_by_page(start: Callable[..., Api]) -> None:
     own = start(async_polls=0)
     query = status_of(submit(own, idempotencyKey="k"))["queryId"]
     path = f"{TABLE}/plain/queries/{query}"
@@ -52,21 +52,21 @@ def test_the_result_can_be_read_page_by_page(start: Callable[..., Api]) -> None:
     assert "nextPageToken" not in second.end
 
 
-def test_same_idempotency_key_is_one_query(api: Api) -> None:
+def test_repeated_idempotency_key_returns_the_same_query(api: Api) -> None:
     first = status_of(submit(api, idempotencyKey="same"))["queryId"]
     assert status_of(submit(api, idempotencyKey="same"))["queryId"] == first
     assert status_of(submit(api, idempotencyKey="different"))["queryId"] != first
     assert error_of(submit(api, idempotencyKey="same", version=1)) == (400, "INVALID_PARAMETER_VALUE")
 
 
-def test_a_query_without_key_and_an_unknown_query_are_refused(api: Api) -> None:
+def test_missing_idempotency_key_and_unknown_query_are_refused(api: Api) -> None:
     assert error_of(submit(api)) == (400, "INVALID_PARAMETER_VALUE")
     assert error_of(api.post(f"{TABLE}/plain/queries/nope"))[0] == 404
     query = status_of(submit(api, idempotencyKey="other table"))["queryId"]
     assert error_of(api.post(f"{TABLE}/feed/queries/{query}"))[0] == 404
 
 
-def test_table_unsupported_by_the_format_is_refused_at_once(api: Api) -> None:
+def test_unsupported_table_is_refused_when_a_query_is_submitted(api: Api) -> None:
     assert error_of(submit(api, "vectors", idempotencyKey="k")) == (400, "UNSUPPORTED_OPERATION")
 
 

@@ -12,7 +12,7 @@ from mock_server.errors import ApiError, ConfigError
 from tests.unit.mock_server.helpers import write_plain
 
 
-def test_a_relative_path_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_resolved_when_the_server_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_plain(tmp_path / "t")
     monkeypatch.chdir(tmp_path)
     (entry,) = from_mapping({"s.d.t": "t"}).tables
@@ -54,7 +54,7 @@ def test_directories_inside_a_table_are_not_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["none", "file", "empty"])
-def test_a_directory_without_tables_is_refused(tmp_path: Path, path: str) -> None:
+def test_directory_without_tables_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError):

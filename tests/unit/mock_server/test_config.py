@@ -144,7 +144,7 @@ def test_options_out_of_range_are_refused(tmp_path: Path, option: dict[str, floa
         ServerConfig(catalog=from_directory(tmp_path), **option)  # type: ignore[arg-type]
 
 
-def test_older_key_for_shared_history_is_accepted(tmp_path: Path) -> None:
+def test_older_configuration_key_for_history_is_accepted(tmp_path: Path) -> None:
     (table,) = from_yaml(write(tmp_path, TABLE % "{name: t, location: x, cdfEnabled: true}")).catalog.tables
     assert table.history_shared
 
@@ -198,7 +198,7 @@ def test_formats_of_a_table_come_from_its_directory(tmp_path: Path) -> None:
     ("option", "least", "below"),
     [("port", 0, -1), ("port", 65535, 65536), ("url_ttl", 0.001, 0), ("latency", 0, -0.001), ("bandwidth", 0.5, 0)],
 )
-def test_numbers_are_refused_beyond_their_limits(option: str, least: float, below: float) -> None:
+def test_configured_numbers_beyond_their_limits_are_refused(option: str, least: float, below: float) -> None:
     catalog = Catalog({}, (), {}, ())
     assert getattr(ServerConfig(catalog=catalog, **{option: least}), option) == least  # type: ignore[misc]
     with pytest.raises(ConfigError, match=f"not {below}"):

@@ -72,7 +72,7 @@ def test_latency_delays_responses_in_parallel(start: Callable[..., Api]) -> None
 def test_throttle_keeps_its_rate_after_idle_time() -> None:
     async def run() -> Stopwatch:
         throttle = Throttle(100_000)
-        await asyncio.sleep(0.05)  # idle time must not allow faster sending later
+        await asyncio.sleep(0.05)  # idle time must not be made up for by sending faster later
         clock = Stopwatch()
         await asyncio.gather(*(throttle.wait(1000) for _ in range(10)))
         assert clock.within(0.3)
@@ -81,7 +81,7 @@ def test_throttle_keeps_its_rate_after_idle_time() -> None:
     assert asyncio.run(run()).took >= 0.099
 
 
-def test_a_large_file_arrives_whole_with_and_without_limits(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_large_file_arrives_whole_with_and_without_a_limit(start: Callable[..., Api], tmp_path: Path) -> None:
     root = large_table(tmp_path)
     free, limited = start(root), start(root, bandwidth=5_000_000)
     for left, right in zip(free.query("t").urls, limited.query("t").urls, strict=True):

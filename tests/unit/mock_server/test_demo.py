@@ -63,7 +63,7 @@ def test_each_version_of_orders_has_the_documented_rows(root: Path) -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_the_update_doubles_amounts_and_keeps_orders(root: Path) -> None:
+def test_update_doubles_some_amounts_and_keeps_all_orders(root: Path) -> None:
     before, after = (
         dict(zip(table["col-1"].to_pylist(), table["col-5"].to_pylist(), strict=True))
         for table in (orders(root, 3), orders(root, 4))
@@ -125,7 +125,7 @@ def test_row_ids_are_unique_and_stay_with_their_rows(root: Path) -> None:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Return a digest of each table: its commits, except for what the Parquet writer decides, and the rows of its
+    """Return a digest of each table, of its commits, except for what the Parquet writer determines, and the rows of its
     files."""
     results: dict[str, list[object]] = {log.parent.name: [] for log in root.rglob("_delta_log")}
     for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix()):
@@ -149,7 +149,7 @@ def digests(root: Path) -> dict[str, str]:
 
 
 def test_tables_have_the_documented_digests(tmp_path: Path) -> None:
-    """Notebooks and docs show these rows: a change of the tables requires a change of their outputs."""
+    """Notebooks and docs show these rows, so whoever changes the tables must update the outputs shown there."""
     demo.build(tmp_path)
     assert digests(tmp_path) == {
         "orders": "dfd9628db29c34fe",
@@ -208,13 +208,13 @@ DIGESTS = {
 
 
 def test_demo_files_have_the_expected_digest(root: Path) -> None:
-    """The docs show these files; whoever changes a table on purpose updates the digest here."""
+    """The docs show these files. Whoever changes them on purpose updates the digest here."""
     results = {folder.relative_to(root).as_posix(): digest(folder) for folder in sorted(root.glob("*/*"))}
     assert results == DIGESTS
 
 
 def digest(folder: Path) -> str:
-    """Return a digest of the names, rows and metadata of all files, without what depends on the version of Arrow."""
+    """Return a digest of the names, rows and metadata of all files, without parts that depend on Arrow's version."""
     result = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content: object = path.read_bytes()

@@ -26,7 +26,7 @@ BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors;includeendst
 
 @pytest.mark.parametrize(("fault", "method", "size"), [("redirect=5", "GET", 5), ("error-body=0", "GET", 0)])
 @pytest.mark.parametrize("query", [b"", b"a=1"])
-def test_refusal_is_a_complete_response(fault: str, method: str, size: int, query: bytes) -> None:
+def test_redirect_and_error_faults_send_complete_responses(fault: str, method: str, size: int, query: bytes) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -46,7 +46,7 @@ def test_refusal_is_a_complete_response(fault: str, method: str, size: int, quer
     assert [body.get("more_body", False) for body in bodies] == [True] * (size > 0) + [False]
 
 
-def test_fault_affects_only_the_named_responses() -> None:
+def test_fault_affects_only_its_target_and_count() -> None:
     faults = FaultSet([parse_fault("slow:2@data")])
     assert faults.take("slow", Target.API) is None
     assert [faults.take("slow", Target.DATA) is not None for _ in range(3)] == [True, True, False]
@@ -60,7 +60,7 @@ def test_fault_affects_only_the_named_responses() -> None:
 
 
 def raw(url: str, **headers: str) -> tuple[bytes, bytes, bool]:
-    """Return head and body of a response as received from the socket, and whether a reset ended it."""
+    """Return the head and body of a response as received from the socket, and whether a reset ended it."""
     parts = urlsplit(url)
     lines = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -430,7 +430,7 @@ def test_fault_has_its_effect(start: Callable[..., Api], name: str) -> None:
     assert len(own.query("plain").files) == 2
 
 
-def test_faults_from_another_process_need_the_token(api: Api) -> None:
+def test_setting_faults_over_http_needs_the_token(api: Api) -> None:
     origin = "/".join(api.server.endpoint.split("/", 3)[:3])
     body: dict[str, Any] = {"fault": "503-first@api", "expire_urls": True}
     assert requests.post(f"{origin}/_control", json=body).status_code == 401

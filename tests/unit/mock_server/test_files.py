@@ -72,7 +72,7 @@ def test_range_has_status_and_content_range(api: Api, url: str, content: bytes) 
         assert body in (None, response.content)
 
 
-def test_url_grants_only_its_file(api: Api) -> None:
+def test_url_gives_access_only_to_its_file(api: Api) -> None:
     first, second = api.query("plain").urls
     mixed = second.split("?")[0] + "?" + first.split("?")[1]
     response = api.fetch(mixed)
@@ -86,7 +86,7 @@ def test_expiration_of_a_url_cannot_be_changed(api: Api, url: str) -> None:
         assert api.fetch(url.replace(name, name + "9")).status_code == 403
 
 
-def test_urls_expire(start: Callable[..., Api]) -> None:
+def test_expired_urls_are_refused(start: Callable[..., Api]) -> None:
     own = start(faults=["expire-urls-now:1"])
     response = own.fetch(own.query("plain").urls[0])
     assert response.status_code == 403
@@ -110,7 +110,7 @@ def test_file_outside_the_table_is_served_if_the_log_names_it(start: Callable[..
     assert len(own.fetch(url).content) == add.size
 
 
-def test_a_connection_serves_many_requests(api: Api, url: str, content: bytes) -> None:
+def test_connection_serves_many_requests(api: Api, url: str, content: bytes) -> None:
     with requests.Session() as session:
         for start in range(50):
             response = session.get(url, headers={"Range": f"bytes={start}-{start + 9}"})
@@ -120,7 +120,7 @@ def test_a_connection_serves_many_requests(api: Api, url: str, content: bytes) -
         assert pool.num_connections == 1
 
 
-def test_client_that_disconnects_mid_file_harms_nobody(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_server_keeps_serving_after_a_client_disconnects(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     add = writer.add(rows(1), time=at(0))
     path = tmp_path / "t" / add.path

@@ -81,7 +81,7 @@ def statistic(name: str, value: Any) -> Any:
 
 def leaf() -> st.SearchStrategy[Any]:
     def comparison(name: str) -> st.SearchStrategy[Any]:
-        # No client has a literal for NaN, and the server accepts none.
+        # No client can write NaN as a literal, and the server would not accept it.
         literals = VALUES[name].filter(lambda value: value == value)
         return st.tuples(st.sampled_from(COMPARISONS), st.just(name), literals, st.booleans())
 
@@ -171,7 +171,7 @@ def kept(add: AddFile, **request: Any) -> bool:
 @given(TREES, st.lists(ROW, min_size=1, max_size=4), st.none() | VALUES["p"])
 def test_a_file_with_a_matching_row_is_never_left_out(tree: Any, rows: list[dict[str, Any]], partition: Any) -> None:
     add = file_of(rows, partition)
-    hints.parse_json(json.dumps(to_json(tree)), snapshot(add).schema)  # the hint is used, not ignored
+    hints.parse_json(json.dumps(to_json(tree)), snapshot(add).schema)  # the hint is not simply ignored
     if any(meaning(tree, {**row, "p": partition}) for row in rows):
         met("matching")
         assert kept(add, json_predicate_hints=json.dumps(to_json(tree)))
@@ -209,12 +209,12 @@ def test_file_that_cannot_match_is_skipped(tree: Any) -> None:
         ("i <> 3", True),
         ("s >= 'b'", True), ("s > 'it''s'", False), ("p = 7", True), ("p != 7", False), ("p IS NULL", False),
         ("p is not null", True), ("d < '2026-01-01'", False), ("b is null", True),
-        # the hint is not understood, so no file is skipped
+        # hints that are not understood skip no file
         ("i = 9 OR i = 2", True), ("i + 1 = 9", True), ("nope = 9", True), ("i = 'x'", True), ("i <=> 9", True),
         ("i in (9)", True), ("", True), ("p = NULL", True), ("s = 'a' AND s = 'z'", True),
     ],
 )  # fmt: skip
-def test_only_comparisons_with_a_constant_are_used(text: str, expected: bool) -> None:
+def test_sql_hints_skip_files_only_if_understood(text: str, expected: bool) -> None:
     row = {"i": 2, "s": "b", "f": 1.0, "d": datetime.date(2026, 1, 1), "t": 1000, "b": None}
     assert kept(file_of([row], 7), predicate_hints=(text,)) is expected
 
@@ -255,7 +255,7 @@ def test_unknown_json_predicate_skips_no_file(text: str) -> None:
     assert kept(one.files[0], json_predicate_hints=text)
 
 
-def test_a_null_literal_of_the_jvm_client_keeps_the_file() -> None:
+def test_null_literal_of_the_jvm_client_skips_no_file() -> None:
     row = dict.fromkeys(VALUES, None)
     add = file_of([{**row, "i": 2}], 7)
     node = to_json(("equal", "i", 9, False))
@@ -305,7 +305,7 @@ WIDENED = [{"fromType": "float", "toType": "double"}]
         ("double", None, "lessThan", "0.7", False),
     ],
 )
-def test_float_literals_are_rounded_like_the_writer(
+def test_float_literals_are_rounded_as_the_writer_rounds(
     kind: str, changes: list[Any] | None, op: str, text: str, expected: bool, literal_type: str
 ) -> None:
     stats = '{"numRecords":1,"minValues":{"x":0.7},"maxValues":{"x":0.7},"nullCount":{"x":0}}'
@@ -316,14 +316,14 @@ def test_float_literals_are_rounded_like_the_writer(
     ("value", "double"),
     [("1.0E-5", "9.999999747378752e-06"), ("0.1", "0.10000000149011612"), ("1.23456792E8", "123456792")],
 )
-def test_float_partition_matches_both_spellings(value: str, double: str) -> None:
+def test_float_partition_matches_float_and_double_spellings(value: str, double: str) -> None:
     one = _one_column("float", "{}", value=value)
     assert _compared(one, "equal", double, "float")
     assert _compared(one, "equal", value, "float")
     assert not _compared(one, "equal", "0.2", "float")
 
 
-def test_statistics_are_used_only_where_enabled() -> None:
+def test_hints_and_statistics_are_used_only_if_enabled() -> None:
     one = snapshot(AddFile("f", {"p": "7"}, 1, stats='{"numRecords":1,"minValues":{"i":1},"maxValues":{"i":1}}'))
     request = QueryRequest(predicate_hints=("i = 9",))
     assert hints.select(one.files, one, request, sql=True, json_=True, with_stats=False)

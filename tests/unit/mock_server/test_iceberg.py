@@ -1,4 +1,4 @@
-"""The server's Iceberg catalog: its responses, and reads through it with pyiceberg."""
+"""The server's Iceberg catalog: its responses, and reads by pyiceberg through it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", None, "c"]
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables ``shop.orders`` with two snapshots and ``shop.empty``, written by pyiceberg."""
+    """Write the tables ``shop.orders``, which has two snapshots, and ``shop.empty`` with pyiceberg."""
     root = tmp_path_factory.mktemp("warehouse")
     catalog = SqlCatalog("own", uri="sqlite:///:memory:", warehouse=root.as_uri())
     catalog.create_namespace("shop")
@@ -112,11 +112,11 @@ def test_errors_have_the_form_of_the_iceberg_rest_catalog(api: Api, catalog: Res
         ("GET", "v1"),
     ],
 )
-def test_other_catalog_apis_are_absent(api: Api, method: str, path: str) -> None:
+def test_unsupported_catalog_apis_are_404(api: Api, method: str, path: str) -> None:
     assert get(api, path, method).status_code == 404
 
 
-def test_errors_have_types_of_the_iceberg_rest_catalog() -> None:
+def test_errors_have_the_types_of_the_iceberg_rest_catalog() -> None:
     for status, message, kind in (
         (404, "Table x", "NoSuchTableException"),
         (404, "x", "NoSuchNamespaceException"),
@@ -152,7 +152,7 @@ def test_listings_are_paged_only_with_a_page_token(api: Api) -> None:
     assert get(api, "v1/shares/s/namespaces", params={"parent": "shop"}).json() == {"namespaces": []}
 
 
-def test_fault_limits_the_size_of_pages(api: Api) -> None:
+def test_page_size_fault_limits_the_catalogs_pages(api: Api) -> None:
     path = "v1/shares/s/namespaces/shop/tables"
     api.server.set_fault("page-size=1:1")
     assert len(get(api, path, params={"pageToken": ""}).json()["identifiers"]) == 1
@@ -188,7 +188,7 @@ def test_delta_endpoint_error_names_the_iceberg_catalog(api: Api) -> None:
         assert "Iceberg catalog" in response.json()["message"]
 
 
-def test_a_table_in_both_formats_is_served_as_both(
+def test_table_in_both_formats_is_served_in_both(
     tables: Path, warehouse: Path, start: Callable[..., Api], tmp_path: Path
 ) -> None:
     both = tmp_path / "both"
@@ -207,7 +207,7 @@ def test_delta_tables_are_not_in_the_catalog(tables: Path, warehouse: Path, star
     assert error["message"] == "Table 's.shop.plain' is not shared as an Iceberg table."
 
 
-def test_without_iceberg_tables_the_profile_has_no_endpoint(api: Api, start: Callable[..., Api]) -> None:
+def test_profile_without_iceberg_tables_has_no_iceberg_endpoint(api: Api, start: Callable[..., Api]) -> None:
     assert "icebergEndpoint" in api.server.profile
     assert "icebergEndpoint" not in start().server.profile
 
@@ -225,7 +225,7 @@ def test_endpoints_must_not_overlap(warehouse: Path) -> None:
 # --- the current metadata file ---
 
 
-def test_the_metadata_file_with_the_highest_number_is_current() -> None:
+def test_metadata_file_with_the_highest_number_is_current() -> None:
     names = [
         "00002-b.metadata.json",
         "00010-a.metadata.json",
@@ -264,7 +264,7 @@ def test_damaged_metadata_is_an_error(files: dict[str, bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    """A bucket with tables written by Spark, at the locations in their metadata."""
+    """A bucket with tables written by Spark. They are at the locations that their metadata states."""
     with s3_bucket("lake") as bucket:
         for name in ("lineage", "plain"):
             folder = WRITTEN_BY_SPARK / name / "table"
@@ -286,7 +286,7 @@ def stored(bucket: Bucket, start: Callable[..., Api]) -> Api:
     )
 
 
-def test_pyiceberg_reads_a_table_of_spark_from_s3(stored: Api) -> None:
+def test_pyiceberg_reads_a_table_that_spark_wrote_to_s3(stored: Api) -> None:
     rows = rest_catalog(stored, "s").load_table("shop.plain").scan().to_arrow()
     expected = pq.read_table(WRITTEN_BY_SPARK / "plain" / "rows-current.parquet")
     assert rows.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist()
@@ -312,7 +312,7 @@ def test_credentials_are_temporary_and_limited_to_the_table(stored: Api) -> None
     assert content["config"]["s3.secret-access-key"] != KEYS["aws_secret_access_key"]
 
 
-def test_stores_of_other_clouds_get_their_properties(warehouse: Path, start: Callable[..., Api]) -> None:
+def test_azure_and_google_tables_get_their_store_properties(warehouse: Path, start: Callable[..., Api]) -> None:
     vendors = {
         "abfss": lambda location, lifetime: {"azureUserDelegationSas": {"sasToken": f"sas {location}"}},
         "gs": lambda location, lifetime: {"gcpOauthToken": {"oauthToken": f"token {location}"}},

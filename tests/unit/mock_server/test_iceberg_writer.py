@@ -1,4 +1,4 @@
-"""The writer of the demo's Iceberg table: every file of three commits agrees with the specification."""
+"""The writer of the demo's Iceberg table: all files of three commits conform to the specification."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def named(value: Any, schema: Any) -> Any:
     return {field["name"]: named(value[str(field["field-id"])], field["type"]) for field in schema["fields"]}
 
 
-def test_metadata_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
+def test_each_commit_writes_the_expected_metadata(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, writer, ids = table
     metadata = [json.loads((root / "metadata" / f"v{number}.metadata.json").read_text()) for number in (1, 2, 3)]
     assert sorted(path.name for path in (root / "metadata").glob("*.json")) == [
@@ -207,7 +207,7 @@ def test_each_commit_writes_the_expected_manifests(table: tuple[Path, IcebergWri
     assert writer.files[0].first_row_id == 3
 
 
-def test_manifest_has_the_fields_of_pyiceberg() -> None:
+def test_manifest_schema_has_the_fields_of_pyicebergs_schema() -> None:
     def fields_of(record: dict[str, Any]) -> set[tuple[int, str, bool]]:
         return {(field["field-id"], field["name"], not isinstance(field["type"], list)) for field in record["fields"]}
 
@@ -230,7 +230,7 @@ def counted(data_file: dict[str, Any]) -> tuple[int, int | None]:
     return data_file["record_count"], data_file["first_row_id"]
 
 
-def test_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> None:
+def test_each_commit_writes_the_expected_data_and_deletes(table: tuple[Path, IcebergWriter, list[int]]) -> None:
     root, _, ids = table
     manifests, _ = records(root / "metadata" / f"snap-{ids[1]}.avro")
     data, vectors = ([one["data_file"] for one in records(at(each["manifest_path"]))[0]] for each in manifests)
@@ -257,7 +257,7 @@ def test_files_of_each_commit(table: tuple[Path, IcebergWriter, list[int]]) -> N
         assert one["file_size_in_bytes"] == len(puffin)
         assert one["referenced_data_file"] == target["file_path"]
         start, length = one["content_offset"], one["content_size_in_bytes"]
-        # As in a Delta deletion vector file, which begins with a version.
+        # As in a Delta deletion vector file, whose first byte is a version.
         vector = decode_file(
             b"\x01" + puffin[start : start + length],
             DeletionVectorDescriptor("p", "x", length - 8, len(places), 1),

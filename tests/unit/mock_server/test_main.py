@@ -1,4 +1,4 @@
-"""The command line as a process, and its error messages."""
+"""The command line, run as a process, and its error messages."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ def test_server_in_its_own_process_can_be_controlled(tables: Path) -> None:
         (["--demo", "--host", "not-an-address.invalid"], "cannot listen"),
     ],
 )
-def test_bad_arguments_end_with_one_sentence(arguments: list[str], words: str) -> None:
+def test_invalid_arguments_are_reported_in_one_sentence(arguments: list[str], words: str) -> None:
     result = RUNNER.invoke(app, arguments)
     assert result.exit_code == 2
     assert words in result.output
     assert re.fullmatch(r"(building .*\n)?serve: .*\n", result.output)
 
 
-def test_port_in_use_is_refused_with_one_sentence(tables: Path) -> None:
+def test_port_in_use_is_reported_in_one_sentence(tables: Path) -> None:
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
         port = str(taken.getsockname()[1])
@@ -109,7 +109,7 @@ def test_port_in_use_is_refused_with_one_sentence(tables: Path) -> None:
     assert "cannot listen on 127.0.0.1 port" in result.output
 
 
-def test_option_lists_the_faults() -> None:
+def test_list_faults_option_lists_all_faults() -> None:
     output = RUNNER.invoke(app, ["--list-faults"]).output
     assert [line.split()[0] for line in output.splitlines()] == [kind.name for kind in FAULTS]
 

@@ -56,7 +56,7 @@ def test_a_timestamp_with_any_offset_is_its_instant(moment: datetime.datetime, m
         assert parse_timestamp(text.replace("+00:00", "Z")) == expected
 
 
-def test_timestamps_of_a_range_are_compared_exactly() -> None:
+def test_timestamps_of_a_range_are_rounded_into_the_range() -> None:
     finer = {"startingTimestamp": "2022-01-01T00:00:00.0005Z", "endingTimestamp": "2022-01-01T00:00:00.0005Z"}
     changes = parse_changes(finer)
     assert (changes.ending_ms, changes.starting_ms) == (1_640_995_200_000, 1_640_995_200_001)
@@ -83,7 +83,7 @@ def test_field_of_the_wrong_type_is_malformed(body: bytes) -> None:
 
 @meets(ascii=4, other=20)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode()))
-def test_a_token_that_this_server_did_not_make_is_400(raw: bytes) -> None:
+def test_page_token_that_this_server_did_not_issue_is_400(raw: bytes) -> None:
     met("ascii" if raw and raw.isascii() else "other")
     tokens = Tokens()
     for text in (raw.decode("latin-1"), raw.hex(), tokens.make("other", {}, 60), Tokens().make("kind", {}, 60)):
@@ -92,7 +92,7 @@ def test_a_token_that_this_server_did_not_make_is_400(raw: bytes) -> None:
     assert tokens.read("kind", tokens.make("kind", {"a": 1}, 60))["a"] == 1
 
 
-def test_a_listing_page_has_at_most_500_items() -> None:
+def test_listing_page_has_at_most_500_items() -> None:
     assert parse_listing({}) == (500, None)
     assert parse_listing({"maxResults": "0", "pageToken": ""}) == (0, None)
     assert parse_listing({"maxResults": "500", "pageToken": "x"}) == (500, "x")

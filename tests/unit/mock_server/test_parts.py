@@ -55,7 +55,7 @@ def query(**fields: Any) -> Any:
     return parse_query(json.dumps(fields).encode())
 
 
-def test_query_has_all_fields_of_its_body() -> None:
+def test_query_is_parsed_with_all_fields_of_its_body() -> None:
     result = query(
         predicateHints=["a = 1"],
         jsonPredicateHints={"op": "x"},
@@ -78,7 +78,7 @@ def test_query_has_all_fields_of_its_body() -> None:
     assert parse_page_request(b'{"maxFiles": 1}') == Paging(max_files=1)
     assert [parse_location(body) for body in (b"", b'{"location": "x"}')] == [None, "x"]
     assert [page.asked for page in (Paging(), Paging(max_files=1), Paging(token="t"))] == [False, True, True]
-    # Pages of one query have the same digest even if other parameters differ that do not change the rows.
+    # Parameters that do not change the rows do not change the digest, so the pages of one query have one digest.
     same = query(limitHint=5).checksum()
     for more in ({"maxFiles": 1}, {"pageToken": "t"}, {"idempotencyKey": "k"}, {"includeRefreshToken": True}):
         assert query(limitHint=5, **more).checksum() == same
@@ -124,7 +124,7 @@ def test_mutually_exclusive_parameters_are_refused() -> None:
     assert feed.checksum() != parse_changes({"startingVersion": "1", "endingVersion": "0"}).checksum()
 
 
-def test_numbers_and_flags_are_checked() -> None:
+def test_invalid_numbers_and_flags_of_a_query_are_refused() -> None:
     largest = {"version": 2**63 - 1, "limitHint": 2**31 - 1, "maxFiles": 2**31 - 1}
     for name, most in largest.items():
         least = 1 if name == "maxFiles" else 0
@@ -147,7 +147,7 @@ def test_numbers_and_flags_are_checked() -> None:
     assert "an array of strings" in refused(lambda: query(predicateHints=["a", 1]))
 
 
-def test_bearer_token_is_required_and_compared() -> None:
+def test_bearer_token_must_be_present_and_correct() -> None:
     for header in ("Bearer t", "bearer  t ", "BEARER t"):
         check_bearer(header, Secret("t"))
     for header, words in (
@@ -192,7 +192,7 @@ def test_range_is_truncated_to_the_file() -> None:
     assert _span(b"bytes=-1", 0) is None
 
 
-def test_preconditions_compare_strong_etags_and_times() -> None:
+def test_preconditions_compare_strong_etags_and_modified_times() -> None:
     tag, time = b'"a"', b"Thu, 01 Jan 2026 00:00:00 GMT"
     strong, weak = {b"etag": tag, b"last-modified": time}, {b"etag": b"W/" + tag, b"last-modified": time}
     for given, expected in (
@@ -318,7 +318,7 @@ def test_file_that_shrinks_closes_the_connection(tmp_path: Path) -> None:
 # --- hints ---
 
 
-def test_outcomes_combine_like_their_values() -> None:
+def test_possible_outcomes_combine_like_sql_booleans() -> None:
     values = {TRUE: True, FALSE: False, NULL: None}
 
     def bits(outcome: int) -> list[bool | None]:
@@ -330,7 +330,7 @@ def test_outcomes_combine_like_their_values() -> None:
     def either(one: bool | None, other: bool | None) -> bool | None:
         return True if one is True or other is True else None if one is None or other is None else False
 
-    # Every file has rows or none, so at least one result is possible.
+    # At least one outcome is always possible, so 0 is left out.
     for left, right in itertools.product(range(1, 8), repeat=2):
         pairs = list(itertools.product(bits(left), bits(right)))
         assert set(bits(all_of(left, right))) == {both(*pair) for pair in pairs}
@@ -350,7 +350,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def test_comparison_has_every_possible_result() -> None:
+def test_comparison_has_every_result_that_its_bounds_allow() -> None:
     bounds = (None, 1, 2, 3)
     for name, lower, upper, literal, nulls in itertools.product(OPERATIONS, bounds, bounds, (1, 2, 3), (True, False)):
         if lower is not None and upper is not None and lower > upper:
@@ -368,7 +368,7 @@ def test_comparison_has_every_possible_result() -> None:
         assert is_null("c")(lambda column, n=nulls, v=values: Span(None, None, v, n)) == result
     only_nulls = Span(None, None, False, True)
     assert comparison("equal", "c", 1, 1)(lambda column: only_nulls) == NULL
-    # A literal known only to lie between two bounds does not decide for values between them.
+    # If only two bounds of a literal are known, the result for values between them is unknown.
     wide = Span(1, 4, True, False)
     assert comparison("equal", "c", 2, 3)(lambda column: wide) == TRUE | FALSE
     assert comparison("lessThan", "c", 5, 6)(lambda column: wide) == TRUE
@@ -423,7 +423,7 @@ def test_json_predicate_names_its_columns() -> None:
 # --- faults ---
 
 
-def test_faults_round_trip_through_text() -> None:
+def test_faults_round_trip_through_strings() -> None:
     for text, fault in (
         ("503-first", Fault("503-first", 0.0, 1, Target.ALL)),
         ("503-first=3@api", Fault("503-first", 0.0, 3, Target.API)),
@@ -468,7 +468,7 @@ def test_faults_round_trip_through_text() -> None:
 # --- listings ---
 
 
-def test_assets_are_described_with_known_values() -> None:
+def test_asset_objects_omit_unknown_values() -> None:
     asset = AssetEntry(
         kind=AssetKind.VOLUME,
         share="s",
@@ -524,7 +524,7 @@ def test_pages_of_a_listing_cover_it_without_overlap() -> None:
     assert next_page("l", [1, 2], 2, None) == ([1, 2], None)
 
 
-def test_table_is_described_with_its_formats() -> None:
+def test_table_object_lists_the_formats_of_the_table() -> None:
     entry = TableEntry(share="s", schema="d", name="n", location=Path("/x"), id="i")
     result = Listings(cast("Any", None), FaultSet()).table(entry)
     assert result == {

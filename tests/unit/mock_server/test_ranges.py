@@ -1,4 +1,4 @@
-"""The change data feed: its files, its versions and its refusals."""
+"""The change data feed: its files and versions, and which requests are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_change_files_replace_adds_and_removes_of_a_commit(api: Api, capabilitie
         assert file["size"] == len(api.fetch(url).content)
 
 
-def test_without_change_files_adds_and_removes_are_the_feed(api: Api) -> None:
+def test_feed_without_change_files_has_adds_and_removes(api: Api) -> None:
     lines = api.changes("vectors", "startingVersion=0", DELTA)
     assert kinds(lines) == [(0, "add"), (1, "add"), (1, "remove"), (2, "add"), (2, "remove")]
     removed = lines.files[-1]["file"]["deltaSingleAction"]["remove"]
@@ -89,7 +89,7 @@ def test_historical_metadata_is_sent_first_and_after_changes(api: Api) -> None:
 def test_unavailable_range_is_400_with_a_reason(api: Api, query: str, words: str) -> None:
     message = refusal(api, "feed", query)
     assert words in message
-    # The client knows the table from its request, so the message does not repeat the name.
+    # The client knows which table it requested, so the message does not repeat the name.
     assert "(table " not in message
 
 

@@ -43,7 +43,7 @@ def failure(api: Api, table: str, capabilities: str | None = None, **body: objec
 # --- formats ---
 
 
-def test_without_a_header_the_response_is_parquet(api: Api) -> None:
+def test_response_without_a_capabilities_header_is_parquet(api: Api) -> None:
     lines = api.query("plain")
     assert lines.version == 3
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=parquet"
@@ -66,7 +66,7 @@ def test_parquet_format_is_refused_for_tables_that_need_delta(
     assert "cannot be shared in the parquet response format" in message
 
 
-def test_delta_only_gets_a_delta_response(api: Api) -> None:
+def test_client_that_accepts_only_delta_gets_delta(api: Api) -> None:
     lines = api.query("plain", "responseFormat=Delta")
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta"
     assert lines.protocol["deltaProtocol"]["minReaderVersion"] == 1
@@ -79,7 +79,7 @@ def test_delta_only_gets_a_delta_response(api: Api) -> None:
         assert line["file"]["size"] == add["size"]
 
 
-def test_both_formats_give_parquet_for_plain_and_delta_otherwise(api: Api) -> None:
+def test_client_of_both_formats_gets_delta_only_if_needed(api: Api) -> None:
     assert api.query("plain", BOTH).headers["delta-sharing-capabilities"] == "responseformat=parquet"
     assert api.query("vectors", BOTH).headers["delta-sharing-capabilities"] == "responseformat=delta"
 
@@ -92,7 +92,7 @@ def test_table_unsupported_in_parquet_format_is_named(api: Api, path: str) -> No
 
 
 @pytest.mark.parametrize("path", ["query", "changes?startingVersion=0"])
-def test_vectors_missing_from_the_protocol_are_refused_in_parquet(
+def test_parquet_refuses_vectors_that_the_protocol_does_not_list(
     start: Callable[..., Api], tables: Path, tmp_path: Path, path: str
 ) -> None:
     shutil.copytree(tables / "vectors", tmp_path / "vectors")
@@ -110,17 +110,17 @@ def test_vectors_missing_from_the_protocol_are_refused_in_parquet(
     assert "which its protocol does not list" in response.json()["message"]
 
 
-def test_feature_missing_from_the_clients_list_is_refused(api: Api) -> None:
+def test_table_feature_that_the_client_does_not_list_is_refused(api: Api) -> None:
     status, code, message = failure(api, "vectors", "responseformat=delta;readerfeatures=columnmapping")
     assert (status, code) == (400, "UNSUPPORTED_OPERATION")
     assert "does not list deletionVectors" in message
 
 
-def test_an_unknown_response_format_is_400(api: Api) -> None:
+def test_unknown_response_format_is_400(api: Api) -> None:
     assert failure(api, "plain", "responseformat=avro")[:2] == (400, "INVALID_PARAMETER_VALUE")
 
 
-def test_metadata_is_two_lines_in_both_formats(api: Api) -> None:
+def test_metadata_response_has_two_lines_in_both_formats(api: Api) -> None:
     for capabilities, inner in ((None, "schemaString"), (DELTA, "deltaMetadata")):
         lines = Lines(api.get(f"{TABLES}/plain/metadata", capabilities))
         assert len(lines.all) == 2
@@ -203,7 +203,7 @@ def test_file_ids_are_md5_for_parquet_and_sha256_for_delta(api: Api) -> None:
         assert error_of(api.post(f"{TABLES}/plain/query", {}, DELTA, fileidhash=bad))[0] == 400
 
 
-def test_file_ids_are_stable_and_urls_differ_by_use(api: Api) -> None:
+def test_file_has_one_id_and_different_urls_by_action(api: Api) -> None:
     lines = api.query("vectors", DELTA, startingVersion=1, endingVersion=1)
     by_kind = {kind: line["file"] for (_, kind), line in zip(kinds(lines), lines.files, strict=True)}
     assert by_kind["add"]["id"] == by_kind["remove"]["id"]
@@ -224,7 +224,7 @@ def test_deletion_vector_is_a_signed_url_with_an_id(api: Api) -> None:
     assert int.from_bytes(data[vector["offset"] : vector["offset"] + 4], "big") == vector["sizeInBytes"]
 
 
-def test_special_characters_in_file_names_in_both_formats(api: Api) -> None:
+def test_files_with_special_characters_are_served(api: Api) -> None:
     for capabilities in (None, DELTA):
         lines = api.query("odd", capabilities)
         assert len(lines.files) == 7
@@ -232,7 +232,7 @@ def test_special_characters_in_file_names_in_both_formats(api: Api) -> None:
             assert api.fetch(url).content[:4] == b"PAR1"
 
 
-def test_urls_contain_their_expiration_as_in_s3(api: Api) -> None:
+def test_urls_have_s3_parameters_and_one_stated_expiration(api: Api) -> None:
     lines = api.query("plain", "includeendstreamaction=true")
     assert lines.end is not None
     assert {line["file"]["expirationTimestamp"] for line in lines.files} == {lines.end["minUrlExpirationTimestamp"]}
@@ -276,7 +276,7 @@ def test_pages_of_one_file_form_the_whole_response(
         assert "endStreamAction" in page.all[-1]
 
 
-def test_pages_stay_on_their_version_while_the_table_moves_on(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_next_page_has_the_version_of_the_first_page(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     adds = [writer.add(rows(number), time=at(0)) for number in range(3)]
     writer.commit([Protocol(1, 2), table("t"), *adds], "WRITE", at(0))
@@ -291,7 +291,7 @@ def test_pages_stay_on_their_version_while_the_table_moves_on(start: Callable[..
     assert "nextPageToken" not in second.end
 
 
-def test_page_token_is_valid_only_for_its_query(api: Api) -> None:
+def test_page_token_is_valid_only_for_its_own_query(api: Api) -> None:
     first = api.query("plain", maxFiles=1, version=3)
     assert first.end is not None
     token = first.end["nextPageToken"]
@@ -311,7 +311,7 @@ def test_page_tokens_and_refresh_tokens_expire(start: Callable[..., Api]) -> Non
     assert "expired" in failure(own, "plain", refreshToken=first.end["refreshToken"])[2]
 
 
-def test_a_refresh_token_pins_the_version_and_gives_the_same_ids(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_refresh_token_returns_the_same_version_and_file_ids(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
     own = start(tmp_path)
@@ -325,7 +325,7 @@ def test_a_refresh_token_pins_the_version_and_gives_the_same_ids(start: Callable
     assert again.end["refreshToken"]
 
 
-def test_a_refresh_token_cannot_be_mixed_with_other_points(api: Api) -> None:
+def test_refresh_token_is_valid_only_alone_and_for_its_table(api: Api) -> None:
     end = api.query("plain", includeRefreshToken=True, maxFiles=1).end
     assert end is not None
     token = end["refreshToken"]
@@ -389,7 +389,7 @@ def test_historical_protocols_are_sent_in_delta_format_only(start: Callable[...,
         assert len(lines.files) == 2
 
 
-def test_range_over_a_missing_commit_is_refused_with_its_version(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_range_with_a_missing_commit_is_refused_with_its_version(start: Callable[..., Api], tmp_path: Path) -> None:
     write_plain(tmp_path / "t")
     (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
     own = start(tmp_path)
@@ -413,20 +413,20 @@ def test_file_without_a_valid_url_ends_the_stream_with_an_error(start: Callable[
     assert end is not None
     assert end["httpStatusErrorCode"] == 400
     assert "outside.parquet" in end["errorMessage"]
-    # Without an EndStreamAction only an error can tell the client that the response is incomplete.
+    # Without an EndStreamAction, only an error status can show the client that the response is incomplete.
     response = own.post(f"{TABLES}/t/query")
     assert error_of(response)[0] == 400
 
 
 @pytest.mark.parametrize("capabilities", [None, DELTA])
-def test_range_response_header_has_its_first_version(api: Api, capabilities: str | None) -> None:
+def test_range_response_begins_with_its_first_version(api: Api, capabilities: str | None) -> None:
     lines = Lines(api.post(f"{FEED}/query", {"startingVersion": 2}, capabilities))
     assert lines.metadata["version"] == 2
     assert lines.protocol.get("version") == (None if capabilities is None else 2)
 
 
 @pytest.mark.parametrize("where", ["body", "url"])
-def test_feed_has_versions_of_protocols_on_request(start: Callable[..., Api], tmp_path: Path, where: str) -> None:
+def test_feed_has_all_protocols_with_versions_on_request(start: Callable[..., Api], tmp_path: Path, where: str) -> None:
     write_vectors(tmp_path / "vectors")
     features = ["deletionVectors", "v2Checkpoint"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
@@ -451,7 +451,7 @@ def test_feed_has_versions_of_protocols_on_request(start: Callable[..., Api], tm
     "feature", ["catalogManaged", "adaptiveMetadata-preview", "redirectReaderWriter-preview", "fooBar"]
 )
 @pytest.mark.parametrize("capabilities", [None, f"{DELTA};readerfeatures=foobar,redirectreaderwriter-preview"])
-def test_table_with_an_unreadable_log_is_refused_by_name(
+def test_unsupported_reader_feature_is_named_in_the_refusal(
     start: Callable[..., Api], tmp_path: Path, feature: str, capabilities: str | None
 ) -> None:
     write_plain(tmp_path / "plain")

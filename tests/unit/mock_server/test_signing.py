@@ -46,13 +46,13 @@ def test_another_path_is_refused(path: str, other: str) -> None:
     assert SIGNER.check(raw_path, query) is expected
 
 
-def test_each_use_and_table_has_its_own_signature() -> None:
+def test_signature_differs_by_table_and_by_use_of_the_file() -> None:
     urls = {SIGNER.grant("http://h:1", table).url("a", use) for table in ("t", "u") for use in Use}
     assert len({url.split("Signature=")[1] for url in urls}) == 8
 
 
 @pytest.mark.parametrize("query", [b"", b"X-Amz-Expires=x&X-Amz-Signature=00", b"X-Amz-Signature=%00"])
-def test_a_query_without_signature_is_refused(query: bytes) -> None:
+def test_url_without_a_signature_is_refused(query: bytes) -> None:
     assert SIGNER.check(b"/data/t/a", query) is SignatureProblem.MISSING
 
 

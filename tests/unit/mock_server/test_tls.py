@@ -1,4 +1,4 @@
-"""HTTPS: clients that trust the certificate get the same responses, all others get none."""
+"""HTTPS: only clients that trust the certificate get responses, which are the same as over HTTP."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_responses_and_files_are_sent_over_https(secure: Api) -> None:
         requests.get(url, verify=str(secure.server.ca_path))
 
 
-def test_client_that_does_not_trust_the_certificate_gets_nothing(secure: Api) -> None:
+def test_https_request_without_trust_in_the_certificate_fails(secure: Api) -> None:
     with pytest.raises(requests.exceptions.SSLError):
         requests.get(secure.server.endpoint + "shares")
 
 
-def test_the_client_reads_over_https(secure: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_reads_a_table_over_https(secure: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(secure.server.ca_path))
     assert ds.load_as_arrow(f"{secure.server.profile_path}#default.default.vectors").num_rows == 7
 
@@ -92,7 +92,7 @@ def test_tls_configuration_without_a_certificate_is_refused(tmp_path: Path, text
         from_yaml(tmp_path / "server.yaml")
 
 
-def test_invalid_certificate_files_are_refused_with_one_sentence(tmp_path: Path) -> None:
+def test_invalid_certificate_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nonsense")
     missing = tmp_path / "missing"
     for certificate, reason in ((tmp_path / "x", ".*PEM.*"), (missing, "No such file or directory")):

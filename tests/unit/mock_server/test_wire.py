@@ -1,4 +1,4 @@
-"""Each line of a response with all its fields, and each fault that damages a body."""
+"""Every kind of line in a response, with all its fields, and every fault that damages a body."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROOT = Path("/tables/t")
 
 
 class Granted:
-    """A signer that does not sign but records the purpose."""
+    """A signer whose URLs are not signed and show the use that they are for."""
 
     expires_ms = 77
 
@@ -138,7 +138,7 @@ def test_change_line_has_all_fields_of_the_log() -> None:
     assert line(parquet.change(Change(bare, 9, 8)))["remove"]["size"] == 0
 
 
-def test_vectors_are_inline_or_behind_a_url() -> None:
+def test_deletion_vectors_are_sent_inline_or_as_urls() -> None:
     def sent(*vector: Any) -> Any:
         add = AddFile(path="a", partition_values={}, size=1, modification_time=1, data_change=True,
                       deletion_vector=DeletionVectorDescriptor(*vector) if vector else None)  # fmt: skip
@@ -157,7 +157,7 @@ def test_vectors_are_inline_or_behind_a_url() -> None:
     assert (elsewhere[0]["pathOrInlineDv"], elsewhere[1]) == ("dv:/other/dv.bin", sha("/other/dv.bin"))
 
 
-def test_path_in_a_line_is_the_path_of_the_file() -> None:
+def test_path_of_a_file_is_decoded_and_relative_to_the_table() -> None:
     for path, expected in (
         ("a/b", "a/b"),
         ("a%2Fb", "a/b"),
@@ -237,7 +237,7 @@ def test_protocol_line_has_features_and_version() -> None:
     assert line(renderer(Format.PARQUET).protocol(full, 5)) == {"protocol": {"minReaderVersion": 1}}
 
 
-def test_each_quirk_changes_only_its_field() -> None:
+def test_each_fault_of_a_line_changes_only_its_field() -> None:
     for form in Format:
         plain = renderer(form).adds([ADD], None, None)
         assert b"expirationTimestamp" not in renderer(form, no_expiration=True).adds([ADD], None, None)
@@ -253,7 +253,7 @@ def test_each_quirk_changes_only_its_field() -> None:
         assert "\u2028" in renderer(form, odd_names=True).metadata(METADATA).decode()
 
 
-def test_last_lines_are_written_unchanged() -> None:
+def test_end_and_status_lines_have_all_given_fields() -> None:
     assert line(end_stream_line()) == {"endStreamAction": {}}
     full = end_stream_line(refresh_token="r", next_page_token="n", min_url_expiration=0, error=(500, "e"))
     assert line(full)["endStreamAction"] == {
@@ -274,7 +274,7 @@ def test_page_has_the_requested_number_of_files() -> None:
     assert _page_end(adds, 1, None) == _page_end(adds, 0, 9) == 5
     change, other = Change(REMOVE, 1, 1), (METADATA, 1)
     items: Any = [other, change, change, other, other, change, other]
-    # Lines that are not files belong to the same page as the next file.
+    # A line that is not a file is on the same page as the next file.
     assert [_page_end(items, start, 1) for start in (0, 1, 2, 3, 5, 6)] == [2, 2, 5, 7, 7, 7]
     assert [_page_end(items, start, 2) for start in (0, 2, 5)] == [5, 7, 7]
     assert _page_end(items, 0, None) == _page_end([], 0, 1) + 7 == 7
@@ -308,7 +308,7 @@ class Wire:
 
 
 def spoilt(tmp_path: Path, **faults: float) -> tuple[bytes, bytes, list[object]]:
-    """Return head and body of a response with a fault, and how the connection ends."""
+    """Return the head and body of a response with a fault, and how the connection ends."""
     (tmp_path / "f").write_bytes(b"..line 2\n..")
     body, wire, counted = _SpoiltBody({name.replace("_", "-"): value for name, value in faults.items()}), Wire(), []
 
@@ -379,7 +379,7 @@ def test_body_is_damaged_by_its_fault(tmp_path: Path) -> None:
 
 
 class Slots:
-    """Replaces a throttle; its pieces have four bytes."""
+    """Replaces a throttle and sends pieces of four bytes."""
 
     piece = 4
 
@@ -391,7 +391,7 @@ class Slots:
 
 
 @pytest.mark.parametrize("throttled", [False, True])
-def test_body_is_sent_in_pieces_if_a_rate_is_set(tmp_path: Path, throttled: bool) -> None:
+def test_throttled_body_is_sent_in_small_pieces(tmp_path: Path, throttled: bool) -> None:
     (tmp_path / "f").write_bytes(b"0123456789abc")
     sent: list[Any] = []
     throttle, wire = (Slots() if throttled else None), Wire()
@@ -441,7 +441,7 @@ def test_body_is_sent_in_pieces_if_a_rate_is_set(tmp_path: Path, throttled: bool
         assert throttle.waits == [4, 4, 2]
 
 
-def test_piece_is_a_hundredth_of_a_second_of_data() -> None:
+def test_throttled_piece_is_10_ms_of_data_within_limits() -> None:
     assert [Throttle(rate).piece for rate in (1, 102_400, 1_000_000, 10**9)] == [1024, 1024, 10_000, 262_144]
 
 
@@ -461,7 +461,7 @@ class Service:
         return "https://signed"
 
 
-def test_credential_lifetime_is_limited_by_the_token_service() -> None:
+def test_credential_lifetime_and_policy_fit_the_token_service() -> None:
     tables, service = S3Tables(S3Settings()), Service()
     tables._clients = {"sts": service}
     for lifetime, seconds in ((1.0, 900), (900.5, 900), (3600.9, 3600), (1e9, 129_600)):
@@ -482,7 +482,7 @@ def test_credential_lifetime_is_limited_by_the_token_service() -> None:
     }  # fmt: skip
 
 
-def test_presigned_urls_have_the_path_and_lifetime_of_the_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presigned_urls_use_the_path_and_lifetime_of_their_grant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mock_server.s3.time.time", lambda: 100.5)
     service = Service()
     for lifetime, seconds in ((0.2, 1), (60.9, 60)):
