@@ -1,15 +1,15 @@
 """A cache of byte ranges of data files on the local disk, by table and file id.
 
-The protocol guarantees that a file id always means the same bytes, so entries do not expire. Each range is one file::
+The protocol guarantees that a file id always means the same bytes, so entries do not expire. Each range is a file::
 
     <cache>/<2 hex digits>/<sha256 of table id and file id>/<start>-<stop>.<size of the data file>
 
-It contains the bytes, then the storage's version of the file (as JSON), its length, a CRC-32 of everything before, and
-a mark. Writers rename a temporary file, so that readers of any process see a complete range or none; an entry that does
-not match its name or its checksum is deleted.
+It contains the bytes, then the version of the data file in the storage (as JSON), the length of this JSON, a CRC-32 of
+the bytes and the JSON, and a mark. Writers rename a temporary file, so that readers of any process see a complete range
+or none; an entry that does not match its name or its checksum is deleted.
 
-``<cache>/.size`` has the number of bytes that all processes have stored, and ``.lock`` is held while it is changed.
-When the limit is reached, the oldest ranges are deleted.
+``<cache>/.size`` contains the number of bytes that all processes have stored; a writer holds the lock ``.lock``. If the
+cache would exceed its limit, the ranges that were not used for the longest time are deleted.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
 _NAME = re.compile(r"(\d+)-(\d+)\.(\d+)\Z")
 _END = struct.Struct("<II8s")
 _MARK = b"dsclient"
-# A sweep frees more space than needed, so that the next one is not due soon.
+# A sweep leaves only this fraction of the limit, so that the next sweep is not needed soon.
 _KEEP = 0.9
 _TEMPORARY = ".part-"
-# In seconds: how long to wait for another process, which may be stopped; between two checks; without an attempt after a
-# failure; and for threads of this process, each of which ends.
+# Seconds to wait for the lock of another process, which may be stopped; between two attempts; without a further attempt
+# after a failure; and for other threads of this process, which always release their lock.
 _LOCK_SECONDS, _LOCK_PAUSE, _LOCK_REST = 0.5, 0.01, 10.0
 _QUEUE_SECONDS = 30.0
 
 _lock = threading.Lock()
-# When the lock of another process may be tried again, by directory.
+# By directory, when the lock that another process keeps may be tried again.
 _rests: dict[Path, float] = {}
 
 
 def _after_fork() -> None:
-    # Another thread of the parent may have held it.
+    # Another thread of the parent may have held the lock.
     global _lock
     _lock = threading.Lock()
 
@@ -63,9 +63,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class FileCache:
-    """The ranges of one table's files; safe for threads and processes.
+    """The cached ranges of one table's files; threads and processes may share the directory.
 
-    A directory that cannot be read or written causes misses, never errors.
+    A directory that cannot be read or written causes cache misses, never errors.
     """
 
     def __init__(self, directory: str | os.PathLike[str], max_bytes: int, table_id: str) -> None:
@@ -75,7 +75,7 @@ class FileCache:
 
     @classmethod
     def from_options(cls, options: ReadOptions, table_id: str) -> FileCache | None:
-        """Return the cache for ``options``, if any; a table without an id cannot be cached."""
+        """Return the cache that ``options`` request, if any; ``None`` also for a table without an id."""
         if options.cache_directory is None or not table_id:
             return None
         return cls(options.cache_directory, options.cache_bytes, table_id)
@@ -83,8 +83,10 @@ class FileCache:
     def get(
         self, file_id: str | None, wanted: ByteRange | None, file_size: int, accept: Callable[[Version], bool]
     ) -> ByteBlock | None:
-        """Return the bytes of ``wanted`` (by default the longest block at the end of the file), ``None`` if no
-        stored version satisfies ``accept``."""
+        """Return the bytes of ``wanted``, by default the longest stored block at the end of the file.
+
+        ``accept`` decides whether bytes of a stored version may be used. Returns ``None`` if there are no such bytes.
+        """
         if file_id is None:
             return None
         folder, stored = self._folder(file_id), []
@@ -137,7 +139,7 @@ class FileCache:
     # === Size ===
 
     def _make_room(self, size: int) -> bool:
-        """Add ``size`` to the stored bytes; return whether they may be stored."""
+        """Make room for ``size`` bytes and count them as stored; return whether they fit."""
         if size > self._max_bytes:
             return False
         counted = self._root / ".size"
@@ -152,12 +154,12 @@ class FileCache:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Exclude other threads and processes from the block; yield false if that takes too long."""
+        """Exclude other threads and processes from the ``with`` block; yield false if the lock takes too long."""
         with contextlib.ExitStack() as stack:
             alone = self._is_due() and _lock.acquire(timeout=_QUEUE_SECONDS)
             if alone:
                 stack.callback(_lock.release)
-                # Another waiting thread may have found that the other process does not release it.
+                # Another thread may have found meanwhile that the other process does not release its lock.
                 alone = self._is_due() and self._lock_out(stack)
             yield alone
 
@@ -165,8 +167,8 @@ class FileCache:
         return time.monotonic() >= _rests.get(self._root, 0.0)
 
     def _lock_out(self, stack: contextlib.ExitStack) -> bool:
-        """Exclude other processes until ``stack`` ends; return false if another process keeps the lock, or locks are
-        unavailable."""
+        """Exclude other processes until ``stack`` is closed; return false if another process keeps the lock, or if the
+        file system has no locks."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -179,14 +181,14 @@ class FileCache:
                 time.sleep(_LOCK_PAUSE)
 
     def _sweep(self, needed: int) -> int:
-        """Delete the oldest ranges until ``needed`` bytes fit, and return how many bytes are left."""
+        """Delete the least recently used ranges until ``needed`` bytes fit; return how many bytes are left."""
         entries: list[tuple[float, int, str]] = []
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = os.path.join(folder, name)
                 with contextlib.suppress(OSError):
                     if name.startswith(_TEMPORARY):
-                        os.unlink(path)  # a leftover: writers hold the lock
+                        os.unlink(path)  # a leftover, because a writer would hold the lock
                     elif _NAME.match(name):
                         status = os.stat(path)
                         entries.append((status.st_mtime, status.st_size, path))
@@ -203,9 +205,9 @@ class FileCache:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise ``OSError`` if a symbolic link has replaced the folder of a file."""
+    """Raise ``OSError`` if the folder of a file has been replaced by a symbolic link."""
     if folder.is_symlink() or folder.parent.is_symlink():
-        raise OSError(errno.ELOOP, "a symbolic link stands in place of a directory of the cache")
+        raise OSError(errno.ELOOP, "a directory of the cache has been replaced by a symbolic link")
 
 
 def _names(folder: Path) -> list[str]:
@@ -214,7 +216,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _replace(folder: Path, name: str, *content: bytes | memoryview) -> None:
-    """Write a complete file or none; replace a symbolic link of that name instead of following it."""
+    """Write the file ``name`` completely or not at all. A symbolic link with this name is replaced, not followed."""
     handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -240,7 +242,7 @@ def _load(name: Path, held: ByteRange, accept: Callable[[Version], bool]) -> Byt
 
 
 def _version(content: memoryview, length: int) -> Version | None:
-    """Return the version in an entry of ``length`` bytes, ``None`` if the entry is damaged."""
+    """Return the version in a cache entry for ``length`` bytes; ``None`` if the entry is damaged."""
     if len(content) < length + _END.size:
         return None
     size, checksum, mark = _END.unpack(content[-_END.size :])

@@ -1,4 +1,4 @@
-"""A single GET of a byte range, with aiohttp: connections, proxies, headers, redirects; no retries."""
+"""Single GET requests of byte ranges, with aiohttp: connections, proxies, headers and redirects, but no retries."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ _CHUNK = 1024 * 1024
 _LONGEST_HEAD = 256 * 1024
 _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
-# Seconds to keep an idle connection for the next read; servers close theirs after 5 to 60.
+# Seconds to keep an idle connection for the next read; servers close idle connections after 5 to 60 seconds.
 _KEPT_SECONDS = 30.0
-# Enough for one read; when there are very many reads, further connections are closed after use.
+# Enough for one read; if there are very many reads, the connections that have been idle longest are closed.
 _MOST_IDLE = 128
 _REASON_SECONDS = 1.0
 _REASON_BYTES = 4096
 _REASON_SHOWN = 300
-# This may be part of a signature.
+# Such a word in an error may be part of a signature, so it is masked.
 _LONG_WORD = re.compile(r"[\w+/=%-]{40,}")
-# ``_RequestTimer`` enforces the limits, because each of aiohttp's costs several timers per request.
+# ``_RequestTimer`` enforces the time limits, because each of aiohttp's own limits needs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
-# Names of units are case-insensitive (RFC 9110, 14.1).
+# The unit is case-insensitive (RFC 9110, 14.1).
 _CONTENT_RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII | re.IGNORECASE)
 
 
 class _RequestTimer:
-    """Ends a request that waits too long for any one step: to connect, for the headers, or for the next bytes.
+    """Ends a request that waits too long for any one step: the connection, the headers, or the next bytes.
 
-    One timer serves all steps: when it fires, it checks the current wait and continues.
+    One timer serves all steps: when it fires, it checks the limit of the current step, and restarts if time is left.
     """
 
     __slots__ = ("_deadline", "_due", "_handle", "_loop", "_timeout", "is_connecting", "is_receiving")
@@ -80,7 +80,7 @@ class _RequestTimer:
         self._handle: asyncio.TimerHandle | None = None
 
     def restart(self, seconds: float) -> None:
-        """Start a new wait with this limit."""
+        """Start the next step, which may take ``seconds``."""
         self._due = self._loop.time() + self._deadline.within(seconds)
         if self._handle is None or self._due < self._handle.when():
             if self._handle is not None:
@@ -92,7 +92,7 @@ class _RequestTimer:
         await self._timeout.__aenter__()
 
     async def __aexit__(self, *exc: Any) -> None:
-        # The connection keeps the request's context alive, and so does the timer; neither may keep the task alive.
+        # The connection and the timer keep the request's context alive, which must not keep the task alive.
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.cancel()
@@ -125,7 +125,7 @@ class _HttpBody:
         if data or self._content.at_eof():
             return data
         began = time.monotonic()
-        # aiohttp's own limit does not cover endless trailers, which are not part of the body.
+        # The limit applies to the whole wait, so that it also ends endless trailers, which are not part of the body.
         self._timer.restart(self._seconds)
         data = await self._content.readany()
         self._throughput.note(len(data), time.monotonic() - began)
@@ -134,13 +134,13 @@ class _HttpBody:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Http:
-    """Sends range requests with the limits of ``options``; has no connection itself, so it pickles."""
+    """Sends range requests within the limits of ``options``. It holds no connections, so it can be pickled."""
 
     options: ReadOptions
     allowed: Allowed
     table: str
     network: Network = dataclasses.field(init=False)
-    # Finding the proxy reads the whole environment, so it is done once per host.
+    # Finding the proxy reads the whole environment, so it is done only once per host.
     _proxies: dict[str, _ProxyArguments] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -149,16 +149,16 @@ class Http:
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
         """Send one GET and pass the open response to ``take``. The URL and all redirects are checked.
 
-        Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response arrived, or not all
-        of it. Raises ``DataError`` if the response is encoded or has another range than requested, ``ProtocolError``
-        if the URL is not allowed, and ``TransportError`` if no response can arrive.
+        Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response or only a part of it
+        arrived. Raises ``DataError`` if the response is encoded or has a different range from the requested one,
+        ``ProtocolError`` if the URL is not allowed, and ``TransportError`` for other failures that a retry cannot mend.
         """
         for _ in range(MAX_REDIRECTS + 1):
             url, deadline = request.url, request.deadline
             check_data_url(url, self.allowed)
             deadline.check(_DOING, self.table)
-            # Only this object refers to the timeout, which refers to the task, because an error's frames must not keep
-            # the task alive.
+            # Only the timer refers to the timeout, which refers to the task, because the frames of an error must not
+            # keep the task alive.
             timer = _RequestTimer(asyncio.timeout(None), deadline)
             try:
                 location = await self._exchange(request, take, timer)
@@ -169,15 +169,17 @@ class Http:
                     return
                 request = request._replace(url=redirected(url, location))
                 continue
-            # Raised here: with the library's error as its context, it would keep the socket alive and show the URL.
+            # Raised here, because with the library's error as its context it would keep the socket alive and show the
+            # URL.
             deadline.check(_DOING, self.table)
             raise failure
-        raise TransportError(f"{_DOING} failed: the storage redirects in a loop.", table=self.table)
+        problem = f"{_DOING} failed: the storage redirects more than {MAX_REDIRECTS} times."
+        raise TransportError(problem, table=self.table)
 
     async def _exchange(
         self, request: DataRequest, take: Callable[[Body], Awaitable[None]], timer: _RequestTimer
     ) -> str | None:
-        """Let ``take`` read the response; for a redirect, return its target instead."""
+        """Let ``take`` read the response, and return ``None``; for a redirect, return its target instead."""
         _current.set((timer, 2 * self.options.read_timeout))
         try:
             async with timer:
@@ -193,7 +195,8 @@ class Http:
                     await take(_HttpBody(response, _span(response, request.wanted), self, timer))
                     return None
                 finally:
-                    # A response read to its end has returned its connection; otherwise this closes the connection.
+                    # A response that was read to its end has already released its connection. Otherwise, close() closes
+                    # the connection.
                     response.close()
         except TimeoutError:
             if timer.is_connecting:
@@ -201,9 +204,9 @@ class Http:
             raise
 
     async def send(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        """Send one request and return its response with headers."""
+        """Send one request, and return its response once the headers have arrived."""
         arguments, login = self._proxy(url)
-        # The user chose the proxy, which looks up the host itself.
+        # A proxy looks up the host itself, and the user chose the proxy, so its address is not checked.
         reach = Reach.ANY if arguments else self.allowed.reach(url)
         return await _session(reach).get(
             yarl.URL(url if url.isascii() else quote(url, safe=_PRINTABLE), encoded=True),
@@ -225,8 +228,8 @@ class Http:
 
 
 def check_data_url(url: str, allowed: Allowed) -> None:
-    """Raise ``ProtocolError`` unless ``url`` is ``https:`` (or ``http:`` where allowed); URLs of this machine must
-    be allowed as well."""
+    """Raise ``ProtocolError`` unless ``url`` is ``https:``, or ``http:`` if that is ``allowed``, and is not on this
+    machine unless that is ``allowed`` as well."""
     problem = unfetchable(url, allowed)
     if problem is not None:
         raise ProtocolError(f"Expected an https URL of a data file, found {problem}.")
@@ -240,7 +243,7 @@ def _proxy_arguments(proxy: str | None, scheme: str) -> _ProxyArguments:
     login = proxy_headers(proxy)
     if scheme == "https":
         return {"proxy": bare, "proxy_headers": login}, {}
-    # The proxy itself reads the request.
+    # A proxy reads an http request itself, so its login is among the headers of the request.
     return {"proxy": bare}, login
 
 
@@ -256,8 +259,8 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
 
 
 async def _reason(response: aiohttp.ClientResponse) -> str:
-    """Return code and message of a storage error if they arrive soon. S3, Google Cloud, Azure and similar stores
-    send XML, Azure also a header."""
+    """Return the code and message of a storage error if they arrive in time, without secrets. S3, Google Cloud, Azure
+    and similar stores send XML; Azure also sends a header."""
     body = b""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(_REASON_SECONDS):
@@ -282,13 +285,14 @@ def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> S
     match = _CONTENT_RANGE.match(headers.get("Content-Range", "").strip())
     if match is None or wanted is None:
         raise DataError(
-            "Expected a Content-Range that says which part of a data file follows (status 206), found none that does."
+            "Expected a Content-Range with the range of a data file in a response with status 206, found no valid one."
         )
     start, stop = int(match[1]), int(match[2]) + 1
     total = None if match[3] == "*" else int(match[3])
     if stop <= start or (size is not None and size != stop - start):
         raise DataError(
-            f"Expected the bytes {start} to {stop} of a data file, as Content-Range says, found a length of {length}."
+            f"Expected the bytes {start} to {stop} of a data file, as stated in Content-Range, but Content-Length is "
+            f"{length or 'missing'}."
         )
     if isinstance(wanted, ByteRange):
         if start != wanted.start or stop > wanted.stop:
@@ -297,7 +301,7 @@ def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> S
             )
         return Span(start, stop, total)
     if total is None and (start == 0 or stop - start == wanted):
-        # The last bytes of a file, or the whole file, must end at the file's end.
+        # The requested bytes are the last ones of the file, so the file ends where they end.
         total = stop
     if total is None or stop != total or start < total - wanted:
         raise DataError(f"Expected the last {wanted} bytes of a data file, found {start} to {stop} of {total}.")
@@ -315,12 +319,13 @@ def _user_agent() -> str:
 _Sessions = dict[Reach, aiohttp.ClientSession]
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Sessions] = weakref.WeakKeyDictionary()
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-# For the request being sent: its ``_RequestTimer``, and the seconds for its headers.
+# The ``_RequestTimer`` of the request that is being sent, and the limit in seconds for its headers.
 _current: contextvars.ContextVar[tuple[_RequestTimer, float]] = contextvars.ContextVar("current")
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Limits the number of idle connections and keeps the most recently used ones; aiohttp limits only those in use."""
+    """Limits the number of idle connections, and keeps the most recently used ones; aiohttp limits only the connections
+    in use."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -345,8 +350,8 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that ends its connection if bytes were there before the request, so that it cannot be mistaken for
-    another."""
+    """Refuses a connection on which bytes arrived before the request, because they could be mistaken for the
+    response."""
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         protocol = connection.protocol
@@ -359,13 +364,14 @@ class _Response(aiohttp.ClientResponse):
 
 
 def _session(reach: Reach) -> aiohttp.ClientSession:
-    """Return the session of the running loop for ``reach``. It separates connections by proxy and TLS settings."""
+    """Return the session of the running loop for ``reach``; aiohttp separates its connections by proxy and TLS
+    settings."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     session = sessions.get(reach)
     if session is None:
         factory = functools.partial(_socket, reach)
         session = sessions[reach] = aiohttp.ClientSession(
-            # ``source.RequestLimiter`` limits the number of requests.
+            # There is no limit here, because ``source.RequestLimiter`` limits the number of requests.
             connector=_Connector(limit=0, keepalive_timeout=_KEPT_SECONDS, socket_factory=factory),
             response_class=_Response,
             auto_decompress=False,
@@ -379,7 +385,7 @@ def _session(reach: Reach) -> aiohttp.ClientSession:
 
 
 async def close_all() -> None:
-    """Close the connections of the running loop, at its end."""
+    """Close the connections of the running loop; call this at its end."""
     for session in _sessions.pop(asyncio.get_running_loop(), {}).values():
         await session.close()
 
@@ -394,8 +400,8 @@ def _socket(reach: Reach, address: Any) -> socket.socket:
 
 
 def _after_fork() -> None:
-    # They belong to the parent. The child only closes its copies, so that the connections end when the parent closes
-    # them.
+    # The sockets belong to the parent. The child closes only its copies, so that a connection ends when the parent
+    # closes it.
     for sock in list(_sockets):
         with contextlib.suppress(OSError):
             os.close(sock.detach())

@@ -1,4 +1,4 @@
-"""The cost of a read: requests, bytes, skipped work and seconds per stage."""
+"""The cost of a read: requests, bytes, skipped work, and seconds per stage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from delta_sharing_client.notebook import BarCell, html_facts, html_rows
 class Progress:
     """The progress of a read, as passed to ``ScanReport.on_progress``.
 
-    ``files_total`` and ``bytes_total`` count the files listed so far, and grow while the server lists more; bytes
-    are the sizes of whole files, an upper bound of the bytes read. ``bytes_fetched`` have arrived, of about
-    ``bytes_expected``.
+    ``files_total`` and ``bytes_total`` are of the files listed so far, and grow while the server lists more.
+    ``bytes_done`` and ``bytes_total`` are sizes of whole files, of which a read may need only parts. ``bytes_fetched``
+    is the number of bytes that have arrived, and ``bytes_expected`` estimates how many will arrive in total.
     """
 
     files_done: int
@@ -30,27 +30,27 @@ class Progress:
 
 @dataclasses.dataclass(slots=True)
 class ScanReport:
-    """Counters of one read. Threads of the engine add to it; read it when the read has ended.
+    """Counters of one read. The threads of the read add to them; they are final when the read has ended.
 
     Attributes
     ----------
     requests, bytes, retries:
-        Data requests (including those for deletion vectors), bytes of their bodies, and the retries among them.
+        Requests for data (including deletion vectors), the bytes of their responses, and the number of retries.
     cache_hits:
-        Files served from the local cache without a request.
+        Files that were read from the local cache without a request.
     files, files_skipped:
         Files read, and files that the plan skipped or that a limit made unnecessary.
     row_groups, row_groups_skipped:
         Row groups read, and row groups skipped by their statistics or by those of their pages.
     pages_skipped, page_bytes_skipped:
-        Pages of the needed columns that were skipped by the page index or by the matching rows of the filter's columns,
-        and their bytes; including those of whole row groups.
+        Pages of the needed columns that were skipped by the page index, or because no row matches the filter in them,
+        and the bytes of these pages; including the pages of skipped row groups.
     rows, rows_deleted:
         Rows returned, and rows hidden by deletion vectors.
     notes:
-        Sentences on what may be missing, as in the warnings of the read.
+        Sentences about what may be missing, as in the warnings of the read.
     seconds:
-        Seconds by stage: ``plan``, ``fetch`` and ``decode`` (summed over threads), ``total`` (wall clock).
+        Seconds by stage: ``plan``, ``fetch`` and ``decode`` (both summed over threads), and ``total`` (wall clock).
     on_progress:
         Called from the reading thread with a ``Progress`` after each file; set it before the read.
     on_wait:
@@ -85,10 +85,10 @@ class ScanReport:
                 setattr(self, name, getattr(self, name) + count)
 
     def follow(self, steps: Callable[[], tuple[int, int, int, int]], share: float = 1.0) -> None:
-        """Use ``steps`` for the parts of ``Progress`` that only the reader knows: files done and in total, and their
-        bytes.
+        """Use ``steps`` for the fields of ``Progress`` that only the reader knows: the files done and in total, and the
+        bytes of both.
 
-        ``share`` is the approximate share of a file's bytes that is needed, until it is known.
+        ``share`` is an estimate of the fraction of a file's bytes that is needed; it is used until a file is done.
         """
         self._steps, self._share = steps, share
 
@@ -106,21 +106,21 @@ class ScanReport:
         fetched = self.bytes
         expected = bytes_total * self._share
         if bytes_done:
-            # Assume that half of the started files has arrived.
+            # Assume that half the bytes of the unfinished files have been processed.
             expected = fetched * bytes_total / (bytes_done + max(0, self._begun - bytes_done) / 2)
-        # Downloads run ahead of finished files, near the end by a lot, so the sum is limited to the total.
+        # Downloads are ahead of finished files, near the end by far, so the estimate is limited to the total.
         expected = min(expected, bytes_total) if bytes_total else expected
         return Progress(
             files_done, files_total, bytes_done, bytes_total, self.rows, fetched, max(fetched, round(expected))
         )
 
     def tell(self, reason: str) -> None:
-        """Pass ``reason`` to ``on_wait``, if it is set."""
+        """Call ``on_wait``, if it is set, with ``reason``."""
         if self.on_wait is not None:
             self.on_wait(reason)
 
     def stage(self, name: str) -> _Stage:
-        """Add the time spent in the ``with`` block to ``seconds[name]``."""
+        """Return a context manager that adds the time spent in its ``with`` block to ``seconds[name]``."""
         return _Stage(self, name)
 
     def spend(self, name: str, seconds: float) -> None:
@@ -151,7 +151,7 @@ class ScanReport:
 
 
 class _Stage:
-    """Not a generator, which would take several times as long for each small file."""
+    """Measures a stage. A generator-based context manager would take several times as long for each small file."""
 
     __slots__ = ("_began", "_name", "_report")
 
@@ -167,5 +167,5 @@ class _Stage:
 
 
 def _stage(name: str) -> str:
-    # Requests and threads run concurrently, so such a sum may exceed the total.
+    # Requests and threads run concurrently, so the sum over them may exceed the total.
     return f"{name} (sum)" if name in ("fetch", "decode") else name

@@ -1,4 +1,4 @@
-"""One remote file: byte ranges, complete or an error, across broken connections and expired URLs."""
+"""Reads byte ranges of a remote file across broken connections and expired URLs: each completely, or with an error."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
 class Refused(Exception):
-    """The storage responded with ``status`` instead of data; ``reason`` is its explanation, if any, which may be
-    shown."""
+    """The storage responded with ``status`` instead of data; ``reason`` is its explanation, if any, without secrets."""
 
     def __init__(self, status: int, retry_after: str | None, reason: str = "") -> None:
         super().__init__(f"HTTP status {status}{', ' if reason else ''}{reason}")
@@ -45,7 +44,7 @@ class Refused(Exception):
 
 
 class Version(NamedTuple):
-    """The version of a file: a strong ETag, ``Last-Modified``, the length; empty if not stated.
+    """The version of a file: its strong ETag, ``Last-Modified`` and length; each is empty or ``None`` if not stated.
 
     Parts of a file may be combined only if a strong validator is equal (RFC 9110, 15.3.7.3). Without a strong
     validator, the other two must be equal.
@@ -56,7 +55,7 @@ class Version(NamedTuple):
     total: int | None = None
 
     def agrees(self, other: Version) -> bool:
-        """Whether parts of both versions may be combined."""
+        """Return whether bytes of both versions may be combined."""
         if self.etag and other.etag:
             return self.etag == other.etag
         return (not self.modified or not other.modified or self.modified == other.modified) and (
@@ -66,9 +65,9 @@ class Version(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """The content of a response: bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None`` if not stated).
+    """The content of a response: the bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None``: not stated).
 
-    ``is_html``: its content type is HTML.
+    ``is_html`` means that the content type of the response is HTML.
     """
 
     start: int
@@ -80,9 +79,9 @@ class Span:
 class DataRequest(NamedTuple):
     """One GET of a data file.
 
-    ``url`` is its pre-signed URL, or its address in a ``FileStore``. ``wanted`` is a range, a number of bytes from
-    the end, or ``None`` for the whole file. ``deadline`` is that of the read. If the storage has another version
-    than ``version``, it responds with status 412, or ignores the condition.
+    ``url`` is the file's pre-signed URL, or its address in a ``FileStore``. ``wanted`` is a range, a number of bytes at
+    the end of the file, or ``None`` for the whole file. ``deadline`` is the deadline of the read. If the storage has a
+    different version from ``version``, it responds with the status 412, or ignores this condition.
     """
 
     url: str
@@ -106,43 +105,43 @@ class Body(Protocol):
         """The version of the file."""
 
     async def read(self) -> Bytes:
-        """Return the available bytes, at least one; empty at the end. Raises ``Transient``."""
+        """Return the available bytes: at least one, or none at the end. Raises ``Transient`` if it is too slow."""
 
 
 class UrlSource(Protocol):
-    """The source of new pre-signed URLs. Implementations pickle, and threads share one renewal."""
+    """A source of new pre-signed URLs. Implementations can be pickled, and threads share one renewal."""
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
-        """Return a URL for the data file ``key`` (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
+        """Return a URL for ``key``: a data file (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
 
-        ``rejected`` is a URL that the storage refused or that expired: the result is then a new one. Keys are those
-        of ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is none.
+        ``rejected`` is a URL that the storage refused or that expired; the result is a different one. Keys come from
+        ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is no URL.
         """
 
 
 class FileStore(Protocol):
-    """The location of data files that are not behind URLs. Implementations pickle."""
+    """Where data files are read from: ``Http``, or a storage without URLs. Implementations can be pickled."""
 
     @property
     def table(self) -> str:
-        """The name of the table of these files, for errors."""
+        """The name of the table that the files belong to, for errors."""
 
     @property
     def options(self) -> ReadOptions:
         """The limits of the read."""
 
     async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``Http.get``. Credentials are renewed first if necessary."""
+        """Like ``Http.get``, after renewing credentials if necessary."""
 
 
 class Stale(DataError):
-    """The parts of a file do not belong together, or were damaged in the cache: the file must be read again, once."""
+    """Parts of a file come from different versions, or are damaged in the cache; the file must be read again, once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """The state that all remote files of a read share: HTTP or a store, URL renewal, counters, concurrent requests,
-    deadline."""
+    """What all remote files of a read share: HTTP or a store, the renewal of URLs, the counters of the read, the limit
+    of concurrent requests, and the deadline."""
 
     http: FileStore
     urls: UrlSource | None
@@ -157,11 +156,11 @@ class Reader:
 
 
 class RemoteFile:
-    """A file behind a pre-signed URL; for one event loop.
+    """A file behind a pre-signed URL, or in a store; for one event loop.
 
     ``size`` is its stated length, -1 if unknown; every response's total is compared with it. All bytes come from one
-    version of the file: the given one, that of the first response, or that of the first cached block that ``agree`` was
-    called with. ``order`` is the priority of its requests in the read.
+    version of the file: the given ``version``, or else that of the first response, or of the first cached block that
+    was passed to ``agree``. ``order`` is the priority of its requests in the read.
     """
 
     def __init__(
@@ -190,17 +189,18 @@ class RemoteFile:
 
     @property
     def version(self) -> Version:
-        """The version that is being read; known after the first bytes."""
+        """The version that is being read; known once the first bytes have arrived."""
         return self._version or Version()
 
     def agree(self, version: Version) -> bool:
-        """Return whether bytes of ``version`` belong to those read before; always true for the first call."""
+        """Return whether bytes of ``version`` may be combined with the bytes read before; always true for the first
+        call, unless the object was created with a version."""
         if self._version is None:
             self._version = version
         return self._version.agrees(version)
 
     async def read(self, wanted: ByteRange) -> pa.Buffer:
-        """Return the bytes of ``wanted``; errors as in ``fetch``."""
+        """Return the bytes of ``wanted``. Raises the errors of ``fetch``."""
         buffer = pa.allocate_buffer(wanted.length)
         await self.fetch(wanted, memoryview(buffer).cast("B"))
         return buffer
@@ -208,16 +208,16 @@ class RemoteFile:
     async def fetch(self, wanted: ByteRange, into: memoryview) -> None:
         """Write the bytes of ``wanted`` into ``into``, which has the same length.
 
-        Raises ``DataError`` if the file is missing, has another length than stated, or the storage returns wrong bytes,
-        ``Stale`` if it was replaced since its first bytes were read, and ``TransportError`` if the bytes did not arrive
-        within the retry limits, or the URL was refused and could not be renewed.
+        Raises ``DataError`` if the file is missing, does not have the stated length, or the storage sends wrong bytes,
+        ``Stale`` if the file was replaced after its first bytes were read, and ``TransportError`` if the bytes did not
+        arrive within the retry limits, or the URL was refused and could not be renewed.
         """
         if wanted.length:
             with about_file(self.reader.http.table, self.file_id):
                 await _Transfer(self, wanted, into).run()
 
     async def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
-        """Return the file's size and its last ``length`` bytes (all of it if it is shorter); for an unknown size."""
+        """Return the size of a file of unknown size, and its last ``length`` bytes (all bytes if it is shorter)."""
         tail = _TailTransfer(self, length)
         with about_file(self.reader.http.table, self.file_id):
             await tail.run()
@@ -232,17 +232,19 @@ class RemoteFile:
         return url
 
     async def renew(self, rejected: str, *, refused: bool = True) -> str:
-        """Return another URL than ``rejected`` (or, if that was not ``refused``, a younger known one); request it
-        unless another task already has."""
+        """Return a different URL from ``rejected``. Request it, unless another task has already done so.
+
+        If ``rejected`` was not ``refused`` but is only old, the source may return a URL that it already knows.
+        """
         if self.reader.urls is None:
-            raise self.error(TransportError, "the storage refused the file's URL, and no new one can be asked for")
+            raise self.error(TransportError, "the storage refused the file's URL, and no new URL can be requested")
         if self._url != rejected:
             return self._url
         if self._renewing is None:
             asked = asyncio.to_thread(self.reader.urls.url_for, self._key, rejected if refused else None)
             self._renewing = asyncio.ensure_future(asked)
         try:
-            # Shielded, because others wait for it too, and the request continues on its thread anyway.
+            # Shielded, because other tasks may wait for it as well, and the request continues on its thread anyway.
             self._url = await asyncio.shield(self._renewing)
             self._renew_at, self._is_stale = None, False
             return self._url
@@ -254,14 +256,16 @@ class RemoteFile:
         if is_html and self.size >= 0 and total != self.size:
             raise self.error(
                 DataError,
-                f"expected a file of {self.size} bytes, found a page of HTML; a proxy or a sign-in page seems to "
-                "respond in place of the storage",
+                f"expected a file of {self.size} bytes, found an HTML page; perhaps a proxy or a login page responds "
+                "instead of the storage",
             )
         if total is not None and self.size >= 0 and total != self.size:
-            raise self.error(DataError, f"expected a file of {self.size} bytes, the storage has {total}")
+            raise self.error(DataError, f"expected a file of {self.size} bytes, but the storage has {total} bytes")
 
     def replaced(self) -> Stale:
-        return self.error(Stale, "it was replaced while it was read, and its old and new bytes do not fit; read again")
+        return self.error(
+            Stale, "it was replaced while it was read, so its bytes do not belong together; read the table again"
+        )
 
     def error(self, kind: type[ErrorT], reason: str) -> ErrorT:
         where = "" if self.file_id else f" at {safe_url(self._url)}"
@@ -269,7 +273,7 @@ class RemoteFile:
 
 
 class _Transfer:
-    """Fills memory with ``wanted``: retries, resumes and renews until it is full."""
+    """Fills memory with the bytes of ``wanted``: retries, resumes and renews the URL until all have arrived."""
 
     def __init__(self, file: RemoteFile, wanted: ByteRange, into: memoryview) -> None:
         self.file = file
@@ -290,13 +294,13 @@ class _Transfer:
             if tries is None or self.filled - before > reader.http.options.min_bytes_per_second * (
                 time.monotonic() - began
             ):
-                # Received bytes are kept; only attempts without progress count towards the limit.
+                # Received bytes are kept, so only attempts with too little progress count towards the retry limits.
                 tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
             await tries.failed_async(failure)
             reader.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
-        """Send one request, or several if its URL must be renewed; return the error if a retry is needed."""
+        """Send a request, and again whenever its URL must be renewed; return the error if a retry is needed."""
         reader = self.file.reader
         while True:
             try:
@@ -319,7 +323,7 @@ class _Transfer:
             )
 
     async def asked(self, url: str) -> Refused | None:
-        """Wait for a slot and send one request for the missing bytes."""
+        """Wait for a slot and send one request for the missing bytes; return the refusal, if any."""
         reader = self.file.reader
         async with reader.limiter(self.file.order) as slot:
             reader.report.add(requests=1)
@@ -333,27 +337,27 @@ class _Transfer:
         return None
 
     def missing(self) -> ByteRange | int | None:
-        """Return the ``DataRequest.wanted`` for the bytes that are still missing."""
+        """Return ``DataRequest.wanted`` for the bytes that are still missing."""
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         return None if rest == ByteRange(0, self.file.size) else rest
 
     async def take(self, body: Body) -> None:
-        """Read a response."""
+        """Check a response and read its bytes."""
         self.file.check_total(body.span.total, is_html=body.span.is_html)
         if not self.file.agree(body.version):
             raise self.file.replaced()
-        # Status 200: the storage ignores ranges and sends everything.
+        # A storage that ignores ranges sends the whole file, with the status 200.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
         if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
-            # A response without a length that continues past the stated end is another file. If it is interrupted
-            # there, the missing bytes cannot be requested, so the whole file is requested again.
+            # A response without a length may continue past the stated end, and then it is a different file. If it is
+            # interrupted there, no bytes are missing that could be requested, so the whole range is requested again.
             complete, self.filled = self.filled, 0
             if await body.read():
                 raise self.longer()
             self.filled = complete
 
     async def receive(self, body: Body, skip: int) -> None:
-        """Write the bytes after the first ``skip`` to their place."""
+        """Skip the first ``skip`` bytes of a response, and write the others into ``into``."""
         report, into, length = self.file.reader.report, self.into, self.wanted.length
         while self.filled < length and (data := await body.read()):
             if skip:
@@ -370,7 +374,7 @@ class _Transfer:
             report.add(bytes=len(data))
 
     def longer(self) -> DataError:
-        return self.file.error(DataError, f"expected a file of {self.file.size} bytes, the storage sends more")
+        return self.file.error(DataError, f"expected a file of {self.file.size} bytes, but the storage sends more")
 
     def check_status(self, refused: Refused) -> None:
         status = refused.status
@@ -379,23 +383,23 @@ class _Transfer:
             raise self.file.replaced()
         if status == 404:
             gone = self.file.error(
-                DataError, "it is gone (HTTP status 404); it may have been vacuumed, query the table again"
+                DataError, "it is missing (HTTP status 404); it may have been vacuumed, query the table again"
             )
             gone.status = status
             raise gone
         if status == 416:
             raise self.file.error(
-                DataError, f"bytes {self.wanted.start} to {self.wanted.stop} do not exist in it (HTTP status 416)"
+                DataError, f"it has no bytes {self.wanted.start} to {self.wanted.stop} (HTTP status 416)"
             )
         if status in EXPIRED_STATUSES:
             guess = "" if refused.reason else "; it may have expired"
-            raise self.file.error(TransportError, f"the storage refused its URL ({refused}){guess}")
+            raise self.file.error(TransportError, f"the storage refused the file's URL ({refused}){guess}")
         if status not in RETRIED_STATUSES:
             raise self.file.error(TransportError, f"the storage responded with {refused}")
 
 
 class _TailTransfer(_Transfer):
-    """The end of a file of unknown size; each attempt starts again."""
+    """Reads the end of a file of unknown size; each attempt starts from the beginning."""
 
     def __init__(self, file: RemoteFile, length: int) -> None:
         super().__init__(file, ByteRange(0, 0), memoryview(b""))
@@ -409,7 +413,7 @@ class _TailTransfer(_Transfer):
     async def take(self, body: Body) -> None:
         total = body.span.total
         if total is None:
-            raise self.file.error(DataError, "neither the server nor the storage states its length")
+            raise self.file.error(DataError, "neither the sharing server nor the storage states its length")
         if not self.file.agree(body.version):
             raise self.file.replaced()
         start = max(0, total - self.length)
@@ -423,15 +427,16 @@ class _TailTransfer(_Transfer):
 
 
 class RequestLimiter:
-    """At most ``most`` requests at a time, lowest order first; for one event loop.
+    """Allows at most ``most`` requests at a time, lowest order first; for one event loop.
 
-    The number is halved when the server refuses requests (429, 503), and grows by one after each successful round.
+    The limit is halved when the server refuses a request as one too many (429, 503), and grows by one again after as
+    many successful requests as the limit.
     """
 
     def __init__(self, most: int) -> None:
         self._most = max(1, most)
         self.limit = self._most
-        """How many requests may be in flight now."""
+        """The number of requests that may be in flight now."""
         self._active = 0
         self._succeeded = 0
         self._generation = 0
@@ -465,7 +470,7 @@ class RequestSlot:
     def refused(self) -> None:
         """Record that the server refused the request because there are too many."""
         limiter = self._limiter
-        # Concurrent requests are refused together, and count as one refusal.
+        # Concurrent requests are often refused together, so their refusals count as one.
         if self._generation == limiter._generation:
             limiter._generation += 1
             limiter.limit, limiter._succeeded = max(1, min(limiter.limit, limiter._active) // 2), 0
@@ -478,7 +483,7 @@ class RequestSlot:
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         limiter = self._limiter
-        # The success of a request sent before a refusal says nothing about the lower limit.
+        # A request that was sent before a refusal was not subject to the lower limit, so its success does not count.
         if kind is None and limiter.limit < limiter._most and self._generation == limiter._generation:
             limiter._succeeded += 1
             if limiter._succeeded >= limiter.limit:

@@ -1,4 +1,4 @@
-"""Tasks that wait: for a condition, or for a share of a limited resource such as requests or memory."""
+"""Waiting in tasks: for a condition, or for a part of a limited resource such as concurrent requests or memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 Order = tuple[int, ...]
-"""Where something stands among the rows of the read: file number first."""
+"""The position of something in the order of the read's rows: the file number first."""
 
 
 class Turns(Generic[T]):
-    """A queue of tasks, lowest order first; for one event loop.
+    """A queue of tasks that wait for parts of a resource, lowest order first; for one event loop.
 
-    ``grant`` gives a task its share if there is room, and returns whether it did. It is not stored as an attribute,
-    because that would create a cycle with the owner of the queue.
+    ``grant`` gives a task its part if enough is left, and returns whether it did. It is an argument and not an
+    attribute, because that would create a reference cycle with the owner of the queue.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Turns(Generic[T]):
         self._tie = itertools.count()
 
     def __bool__(self) -> bool:
-        """Return whether a task is waiting (possibly one that was cancelled meanwhile)."""
+        """Return whether a task is waiting; a task that was cancelled while waiting may still count."""
         return bool(self._waiting)
 
     async def wait(self, order: Order, share: T, grant: Callable[[T], bool], take_back: Callable[[T], None]) -> None:
@@ -45,7 +45,7 @@ class Turns(Generic[T]):
             raise
 
     def serve(self, grant: Callable[[T], bool]) -> None:
-        """Grant shares while there is room, to the first task first."""
+        """Grant the waiting tasks their parts, in order, while enough is left."""
         while self._waiting:
             *_, share, future = self._waiting[0]
             if not future.done() and not grant(share):

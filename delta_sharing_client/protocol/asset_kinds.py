@@ -1,4 +1,4 @@
-"""The kinds of assets that a share can hold, one row each: names, paths, objects (OpenSharing protocol)."""
+"""The kinds of assets that a share can contain: their names, paths and objects (OpenSharing protocol)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class AssetKind(Generic[ItemT]):
     Parameters
     ----------
     noun, plural:
-        Its name in messages. ``plural`` is also the segment of paths, and ``all-<plural>`` lists a share.
+        The names of the kind in messages. ``plural`` is also a segment of paths, and the endpoint ``all-<plural>``
+        lists the assets of a share.
     command:
-        The command of ``delta-sharing`` that shows what it holds.
+        The command of ``delta-sharing`` that shows the content of an asset.
     item:
-        The class of its object in responses.
+        The class of the object that describes an asset in responses.
     credentials:
         The last segment of the path for temporary credentials; several if servers differ, the protocol's first. Empty
-        if only its versions have credentials.
+        if only the versions of an asset have credentials.
     """
 
     noun: str
@@ -76,7 +77,7 @@ class AssetRef:
         return path if self.version is None else (*path, self.kind.plural, str(self.version))
 
     def __str__(self) -> str:
-        """Such as ``volume demo.shop.documents`` and ``version 3 of model demo.shop.churn``."""
+        """Return, for example, ``volume demo.shop.documents`` or ``version 3 of model demo.shop.churn``."""
         if self.version is None:
             return f"{self.kind.noun} {self.name}"
         return f"version {self.version} of model {self.name}"

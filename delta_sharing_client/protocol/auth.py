@@ -1,7 +1,8 @@
 """Sign-in: a profile's credentials as ``requests`` authentication.
 
-They are always set as an auth object, never as a session header, because only then requests ignores ``~/.netrc``. A
-process requests one token per credentials: one thread fetches it, and all requests with these credentials use it.
+The credentials are always passed as an auth object, never as a session header, because only then does ``requests``
+ignore ``~/.netrc``. A process requests one token for the same credentials: one thread fetches it, and all requests with
+these credentials use it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
-    """Return the authentication of ``profile``; ``options`` have the limits for token requests."""
+    """Return the authentication of ``profile``; ``options`` has the limits for token requests."""
     credentials = profile.credentials
     if isinstance(credentials, BasicLogin):
         return BasicAuth(credentials)
@@ -89,20 +90,20 @@ class SharingAuth(abc.ABC):
         """Return the header's value. Raises ``ProfileError`` (expired) or ``AuthError`` (no token)."""
 
     def renew(self, refused: str | None) -> bool:
-        """After a 401 for the header ``refused``: whether a repeated request would send another header."""
+        """Return whether, after a 401 for the header ``refused``, a repeated request would send a different one."""
         return False
 
     @abc.abstractmethod
     def secrets(self) -> list[str]:
-        """Return the texts that must never be shown, in every spelling that is sent."""
+        """Return the strings that must never be shown, in every form in which they are sent."""
 
     @abc.abstractmethod
     def hint(self) -> str:
-        """Return advice to the user about a 401."""
+        """Return advice for the user after a 401."""
 
 
 class BearerAuth(SharingAuth):
-    """A fixed bearer token; after its stated expiration it fails before any request."""
+    """A fixed bearer token; after its stated expiration, requests fail before they are sent."""
 
     def __init__(self, credentials: BearerToken, token: Secret) -> None:
         self._expires = credentials.expires
@@ -117,12 +118,14 @@ class BearerAuth(SharingAuth):
 
     def hint(self) -> str:
         expires = self._expires
-        stated = f"The profile states {expires.isoformat()} as expiration" if expires else "The token may have expired"
+        stated = "The token may have expired"
+        if expires:
+            stated = f"According to the profile, the token expires at {expires.isoformat()}"
         return f"{stated}; {_ASK_FOR_NEW}."
 
 
 class BasicAuth(SharingAuth):
-    """User name and password with each request (RFC 7617, UTF-8)."""
+    """A user name and password, sent with each request (RFC 7617, in UTF-8)."""
 
     def __init__(self, credentials: BasicLogin) -> None:
         self._credentials = credentials
@@ -155,7 +158,7 @@ class _Token:
 
 
 class _SharedToken:
-    """The token that a process shares for some credentials."""
+    """The token for some credentials, which all threads of a process share."""
 
     def __init__(self, token: _Token | None = None) -> None:
         self.token = token
@@ -166,8 +169,8 @@ class _SharedToken:
     def get(self, fetch: Callable[[], _Token]) -> Secret:
         """Return a valid token; call ``fetch`` if necessary.
 
-        One thread fetches. The others keep using a token that is about to expire; without one they wait and share
-        the result, including a failure, so only one thread waits for an endpoint that is down.
+        One thread fetches. The others keep using a token that is about to expire; without one, they wait for the result
+        of that thread, which may be an error, so only one thread sends requests to an endpoint that is down.
         """
         token, before = self.token, self._failure
         if token is not None and time.time() < token.renew_at:
@@ -230,7 +233,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class TokenAuth(SharingAuth):
-    """A token from an endpoint, fetched once per process and renewed shortly before it expires."""
+    """A token from a token endpoint, a file or a function, fetched once per process and renewed shortly before it
+    expires."""
 
     def __init__(self, profile: Profile, options: ReadOptions) -> None:
         self._credentials = profile.credentials
@@ -254,7 +258,7 @@ class TokenAuth(SharingAuth):
 
     def hint(self) -> str:
         if isinstance(self._credentials, BearerToken):
-            return "Check where the profile says that its token comes from."
+            return "Check the file or function that provides the token of the profile."
         return "The token endpoint returned a token that the server does not accept; ask the data provider."
 
     def _fetch(self) -> _Token:
@@ -286,7 +290,7 @@ class TokenAuth(SharingAuth):
         raise refused
 
     def _ask(self, header: dict[str, str], form: _Form, deadline: Deadline) -> _Token:
-        # Here, as requests takes a while to import.
+        # Imported here, because requests is slow to import.
         from delta_sharing_client.protocol.sessions import exchange
 
         asked_at = time.time()
@@ -298,7 +302,7 @@ class TokenAuth(SharingAuth):
         token = _decode_token(body)
         status = response.status_code
         if not 200 <= status < 300 or token is None or not token.access_token:
-            # Assertions are valid credentials for a while, too.
+            # Assertions are credentials, too, until they expire.
             secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]
             is_ours = status >= 300 or error_of(body) != (None, None) or html_page(body) is not None
             refusal = Refusal.read(status, body if is_ours else b"", secrets, response.headers.get("WWW-Authenticate"))
@@ -307,7 +311,7 @@ class TokenAuth(SharingAuth):
                 raise Transient(error, retry_after(response.headers.get("Retry-After")))
             raise error
         try:
-            check_sendable(token.access_token, "The token that the token endpoint of the profile gave")
+            check_sendable(token.access_token, "The token from the token endpoint of the profile")
         except ProfileError as unusable:
             raise AuthError(unusable.message, status=status) from None
         return _Token.living(token.access_token, asked_at, _seconds(token.expires_in))
@@ -317,8 +321,8 @@ def _reach(url: str, endpoint: str) -> Reach:
     """Return the addresses to which the token request to ``url`` may connect."""
     allowed = beside(endpoint)
     if not allowed.loopback:
-        # Over TLS, a service of this machine cannot impersonate the host. The server's own name may also resolve to
-        # this machine.
+        # Over TLS, a service of this machine cannot impersonate another host. If the server is on this machine, its
+        # token endpoint may be as well.
         is_safe = url.startswith("https:") or leads_here(urlsplit(endpoint).hostname or "")
         return Reach.ANY if is_safe else Reach.REMOTE
     return allowed.reach(url)
@@ -332,7 +336,7 @@ class _TokenResponse(msgspec.Struct):
 def _failure(refusal: Refusal) -> str:
     message = " ".join(refusal.message.split())
     said = [refusal.code, message[:_MAX_MESSAGE].rstrip(".")]
-    reason = ": ".join(part for part in said if part) or "the response holds no 'access_token'"
+    reason = ": ".join(part for part in said if part) or "the response has no 'access_token'"
     return (
         f"The token endpoint of the profile returned no token ({refusal.status}): {reason}. Check the fields of "
         "the profile: client id, secret or key, scope, audience and resource."
@@ -340,7 +344,7 @@ def _failure(refusal: Refusal) -> str:
 
 
 def _grants(credentials: Credentials) -> list[tuple[dict[str, str], _Form]]:
-    """Return the ``Authorization`` header, if any, and the form of each token request to try in turn.
+    """Return the token requests to try in turn, each as its ``Authorization`` header, if any, and its form.
 
     There are several if the profile does not state how the client sends its secret.
     """
@@ -372,7 +376,8 @@ def _grants(credentials: Credentials) -> list[tuple[dict[str, str], _Form]]:
 
 
 def _basic_headers(credentials: ClientCredentials) -> list[str]:
-    """Return the headers for a client secret: unencoded as connectors send it, and encoded as in RFC 6749, 2.3.1."""
+    """Return the two forms of the header with a client secret: not encoded, as connectors send it, and encoded as in
+    RFC 6749, 2.3.1."""
     assert credentials.client_secret is not None
     encoded = Secret(quote_plus(credentials.client_secret.reveal()))
     return list(
@@ -406,8 +411,8 @@ def _signed(credentials: PrivateKeyJwt) -> str:
     except (ValueError, TypeError, NotImplementedError, jwt.PyJWTError) as error:
         kind = type(error).__name__
     raise ProfileError(
-        f"The private key of the profile cannot sign with {credentials.algorithm} ({kind}); expected an "
-        f"unencrypted key in PEM form, of {'RSA' if credentials.algorithm.startswith('R') else 'the curve P-256'}."
+        f"The private key of the profile cannot sign with {credentials.algorithm} ({kind}); expected an unencrypted "
+        f"{'RSA' if credentials.algorithm.startswith('R') else 'P-256'} key in PEM format."
     )
 
 
@@ -436,7 +441,7 @@ def _seconds(expires_in: object) -> float:
 
 
 def _life_of_jwt(text: str, now: float) -> float:
-    """Return the lifetime of a token in seconds, by its claim ``exp``; only the server checks its signature."""
+    """Return how many seconds a token remains valid by its claim ``exp``; only the server checks its signature."""
     try:
         # Superfluous padding is ignored.
         claims = json.loads(base64.urlsafe_b64decode(text.split(".")[1] + "==="))

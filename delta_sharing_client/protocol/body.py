@@ -1,5 +1,7 @@
-"""The body of a response: decoded in pieces as they arrive, checked to the end, limited in size, and split into lines.
-The body of an error becomes an exception (protocol: 4xx and 5xx responses have ``errorCode`` and ``message``)."""
+"""The body of a response, decoded in pieces as they arrive, checked to the end, limited in size, and split into lines.
+
+An error response becomes an exception (protocol: 4xx and 5xx responses have ``errorCode`` and ``message``).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ _PLAIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[<]")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body|h1)\b", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
-_INSTEAD = "came in place of JSON, perhaps from a proxy or a login page between here and the server"
+_INSTEAD = "arrived instead of JSON, perhaps from a proxy or a login page in front of the server"
 
 
 def body_chunks(
@@ -59,24 +61,23 @@ def body_chunks(
     *,
     limit: int | None = None,
 ) -> Iterator[bytes]:
-    """Yield the body as it arrives, without a byte order mark; a compressed body ends only where its decoder says
-    so.
+    """Yield the decompressed body as it arrives, without a byte order mark.
 
-    Raises ``Transient`` if the body ends before its stated end or that of its compression, and ``ProtocolError`` if it
-    is longer than ``limit`` bytes, or has an encoding that was not requested.
+    Raises ``Transient`` if the body or its compressed data is cut off, and ``ProtocolError`` if the decompressed body
+    is longer than ``limit`` bytes, its compressed data is corrupt, or it has an encoding that was not requested.
     """
     total = 0
     for chunk in _without_mark(_decoded(response, _received(response, doing, table), doing, table)):
         total += len(chunk)
         if limit is not None and total > limit:
-            raise ProtocolError(f"{doing}: the response is longer than {limit} bytes.", table=table)
+            raise ProtocolError(f"{doing}: the response is longer than {limit} bytes, the limit.", table=table)
         yield chunk
 
 
 def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str]) -> bytes:
-    """Return the first ``limit`` bytes of an error's body, or as many as arrive, with ``secrets`` masked if it is cut.
+    """Return the first ``limit`` bytes of an error response, or as many as arrive.
 
-    A partial secret at the cut is left out.
+    If the body is cut, ``secrets`` in it are masked, and a partial secret at the cut is left out.
     """
     body = b""
     try:
@@ -87,7 +88,7 @@ def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str
         else:
             return body
     except (Transient, DeltaSharingError):
-        pass  # the status is enough; the text is optional
+        pass  # the status is enough for an error message
     encoded = [secret.encode() for secret in secrets if secret]
     body = functools.reduce(lambda text, secret: text.replace(secret, MASK.encode()), encoded, body[:limit])
     ends = (secret[:length] for secret in encoded for length in range(len(secret)))
@@ -157,7 +158,7 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
             except zlib.error:
                 piece = None
             if piece is None:
-                raise ProtocolError(f"{doing}: the response's compression is broken.", table=table)
+                raise ProtocolError(f"{doing}: the compressed data of the response is corrupt.", table=table)
             if piece:
                 yield piece
             rest = decoder.unconsumed_tail
@@ -167,12 +168,12 @@ def _inflated(chunks: Iterator[bytes], deflate: bool, doing: str, table: str | N
                 break
     if decoder is not None:
         raise Transient(
-            TransportError(f"{doing} failed: the response is cut off, its compression has no end.", table=table)
+            TransportError(f"{doing} failed: the response is cut off: its compressed data has no end.", table=table)
         )
 
 
 def _window(start: bytes, deflate: bool) -> int:
-    """Return zlib's parameter for data that starts with ``start``; "deflate" exists with and without zlib's header."""
+    """Return zlib's ``wbits`` for data that starts with ``start``; "deflate" exists with and without zlib's header."""
     if not deflate:
         return 16 + zlib.MAX_WBITS
     zlib_header = start[0] & 0x0F == 8 and (len(start) < 2 or (start[0] * 256 + start[1]) % 31 == 0)
@@ -180,8 +181,10 @@ def _window(start: bytes, deflate: bool) -> int:
 
 
 def in_bulk(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield ``chunks`` as they arrive; after many bytes, join several, because each block of lines has a fixed cost.
-    Chunks that arrived before an interruption are returned before it is raised."""
+    """Yield the first ``chunks`` as they arrive, and join later ones, because each block of lines has a fixed cost.
+
+    If an exception ends them, the chunks that arrived before it are yielded first.
+    """
     waiting: list[bytes] = []
     total = size = 0
     try:
@@ -205,7 +208,7 @@ def in_bulk(chunks: Iterable[bytes]) -> Iterator[bytes]:
 class LineBlock(NamedTuple):
     """Consecutive lines, without the last ``\\n``; blank lines are included, so that lines can be numbered.
 
-    ``complete`` is false for a last line that does not end with ``\\n``.
+    ``complete`` is false if the body ended without a ``\\n`` after the last line.
     """
 
     text: bytes
@@ -255,7 +258,7 @@ def _check_length(length: int, limit: int) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A server's error response; our ``secrets`` in it are masked."""
+    """A server's error response; secrets in it are masked."""
 
     status: int | None
     code: str | None = None
@@ -263,23 +266,23 @@ class Refusal:
 
     @classmethod
     def read(cls, status: int, body: bytes, secrets: Iterable[str] = (), challenge: str | None = None) -> Refusal:
-        """Read the body of an error response: JSON whatever its content type, otherwise text.
+        """Read the body of an error response, as JSON whatever its content type, or else as text.
 
-        For an HTML page, the message is its title. The header ``WWW-Authenticate`` (``challenge``) is used if the body
-        has no message.
+        For an HTML page, the message contains only its title. The header ``WWW-Authenticate`` (``challenge``) is used
+        if the body has no message. ``secrets`` are masked.
         """
         code, message = error_of(body)
         if code is None and message is None:
             page = html_page(body, secrets)
             message = body.decode("utf-8", "replace") if page is None else f"{page} {_INSTEAD}"
         if challenge and not message:
-            message = f"the server responds with the challenge {' '.join(challenge.split())}"
+            message = f"the server sent the header WWW-Authenticate: {' '.join(challenge.split())}"
         code = None if code is None else scrub(code, secrets)[:_MAX_CODE]
         return cls(status=status, code=code, message=scrub((message or "").strip(), secrets))
 
     def error(self, doing: str, *, table: str | None, auth_hint: str = "") -> DeltaSharingError:
-        """Return the exception; ``doing`` says what was requested ("Listing the shares"), ``auth_hint`` what to do
-        about refused credentials."""
+        """Return the exception. ``doing`` describes the request ("Listing the shares"); ``auth_hint`` is advice about
+        refused credentials."""
         code = None if self.code == str(self.status) else self.code
         facts = ", ".join(str(fact) for fact in (self.status, code) if fact is not None)
         failed = f"{doing} failed ({facts})" if facts else f"{doing} failed"
@@ -291,7 +294,7 @@ class Refusal:
             kind, text = AuthError, f"{text} The server refused the credentials. {auth_hint}".strip()
         elif self.status == 403:
             kind = AuthError
-            text += " The credentials are known but not allowed to do this; ask the data provider."
+            text += " These credentials do not allow this request; ask the data provider for access."
         elif self.status == 404 or (self.status == 400 and self.code == _NOT_FOUND_CODE):
             kind = NotFoundError
         kept = self.message[:_MAX_KEPT] or None
@@ -299,16 +302,16 @@ class Refusal:
 
 
 def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
-    """Return a description of a body that is an HTML page, by its title without ``secrets``; ``None`` for any other
+    """Return a description of an HTML page, with its title, in which ``secrets`` are masked; ``None`` for any other
     body."""
     text = body.decode("utf-8", "replace")
     if not _HTML.match(text):
         return None
     match = _TITLE.search(text)
     title = " ".join(html.unescape(_TAG.sub(" ", match[1] or match[2] or "")).split()) if match else ""
-    # Masked before cutting, because a partial secret would not be recognized.
+    # Masked before it is cut, because a partial secret would not be recognized.
     title = scrub(title, secrets)[:_MAX_CODE]
-    return f"a page of HTML with the title '{title}'" if title else "a page of HTML without a title"
+    return f"an HTML page with the title '{title}'" if title else "an HTML page without a title"
 
 
 def _shortened(message: str) -> str:

@@ -19,17 +19,17 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import QueryRequest, TableQuery, TableResponse, query_table
 from delta_sharing_client.protocol.rest import RestClient
 
-# The number of files whose URLs are compressed together, and of such blocks that are kept as objects; files are read in
-# order.
+# The number of URLs in a compressed block, and the number of blocks that are kept decompressed; a few suffice, because
+# files are read in order.
 _BLOCK, _UNPACKED = 4096, 4
 
 
 class RefreshingUrls:
     """A ``fetch.source.UrlSource`` that repeats a query for new URLs of the *same* files.
 
-    It requests the same snapshot with the refresh token of the last response, otherwise with its version, otherwise
-    the latest one, which must still have this version. Change feeds and ranges of versions are repeated unchanged.
-    One thread renews while the others wait for its result. Pickles without the URLs. The refresh token of
+    It requests the same snapshot by the refresh token of the last response, or else by its version, or else as the
+    latest snapshot, which must still have this version. Queries of changes and of ranges of versions are repeated
+    unchanged. One thread renews while the others wait for its result. Pickles without the URLs. The refresh token of
     ``response`` is used once it is known, at the end of the listing.
     """
 
@@ -56,16 +56,17 @@ class RefreshingUrls:
         vars(self).update(state, _lock=threading.Lock(), _urls=_KnownUrls(), _failure=None)
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
-        """Return a URL for ``key`` (``delta.paths.url_key``, or that and ``#dv``) that is not ``rejected``.
+        """Return a URL for ``key`` (from ``delta.paths.url_key``; ``#dv`` after it means the deletion vector) that is
+        not ``rejected``.
 
-        Raises ``DataError`` if the table changed so that the response no longer has the file, and the errors of the
+        Raises ``DataError`` if the table has changed so that the response no longer has the file, and the errors of the
         query.
         """
         name = self._name(key)
         before = self._failure
         with self._lock:
             if self._failure is not None and self._failure is not before:
-                # the renewal that this thread waited for failed, and another one would fail as well
+                # This thread waited for a renewal that failed, so another one would probably fail as well.
                 raise self._failure
             fresh = self._urls.get(name)
             if fresh is None or fresh.url == rejected or fresh.is_old():
@@ -76,7 +77,7 @@ class RefreshingUrls:
                     raise
                 fresh = self._urls.get(name)
             if fresh is None:
-                raise self._changed(f"the server does not list the file of key {key} any more")
+                raise self._changed(f"the server no longer lists the file with the key {key}")
             return fresh.url
 
     @property
@@ -91,10 +92,10 @@ class RefreshingUrls:
         response = self._ask()
         if response.head.response_format is not self._format:
             response.close()
-            raise self._changed("the server responds in another format, with other file ids")
+            raise self._changed("the server now responds in a different format, which has different file ids")
         if self._is_snapshot and response.head.version != self._version:
             response.close()
-            raise self._changed(f"it is at version {response.head.version} now")
+            raise self._changed(f"its version is now {response.head.version}")
         urls = _KnownUrls()
         for name, url in self._named_urls(response):
             urls.put(name, url)
@@ -121,7 +122,7 @@ class RefreshingUrls:
         except (RequestError, AuthError, ProtocolError):
             if not query.is_latest:
                 raise
-        # Without shared history a version cannot be requested, only compared.
+        # If the history is not shared, a version cannot be requested, so the latest version is compared with it.
         return self._repeat(dataclasses.replace(query, refresh_token=None))
 
     def _repeat(self, query: TableQuery) -> TableResponse:
@@ -142,13 +143,14 @@ class RefreshingUrls:
         return self._query.operation is Operation.SNAPSHOT
 
     def _name(self, key: str) -> str:
-        # A server states the version of a snapshot's files only if a version was requested, so a renewal may differ.
+        # A server states the version of a snapshot's files only if a version was requested, so the keys of a renewal
+        # may have versions although those of the first query do not.
         return unversioned(key) if self._is_snapshot else key
 
     def _changed(self, reason: str) -> DataError:
         return DataError(
             f"The URLs of {self._table} at version {self._version} expired and cannot be renewed, because the table "
-            f"has changed: {reason}. Read again.",
+            f"has changed: {reason}. Read the table again.",
             table=str(self._table),
             version=self._version,
         )
@@ -163,10 +165,10 @@ class _Url(NamedTuple):
 
 
 class _KnownUrls:
-    """The URLs of a listing by name. If there are very many, they are compressed, because as objects they take
+    """The URLs of a listing by name. If there are very many, they are compressed, because as objects they would take
     gigabytes.
 
-    ``first_renewal`` is for files that state no expiration themselves.
+    ``first_renewal`` applies to files without an expiration of their own.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The order of lines in a response: first protocol and metadata, then files, last the end-of-stream action.
+"""The order of lines in a response: first the protocol and the metadata, then files, last the end-of-stream action.
 
 No I/O: blocks of lines go in, checked actions come out (protocol, "JSON Wrapper Object In Each Line", "Query Table
 Metadata", "Read Data from a Table", "Read Change Data Feed from a Table").
@@ -51,11 +51,10 @@ from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 
 def unreadable(doing: str, table: str, modes: Collection[str]) -> UnsupportedFeatureError:
-    """Return the error for an asset that is shared only by ``modes`` other than files and directories, such as
-    ``volume``."""
+    """Return the error for a table that is shared only with access modes other than ``url`` and ``dir``."""
     return UnsupportedFeatureError(
-        f"{doing}: this is shared as {_quoted(modes)}, not as files that a client can read by 'url' or 'dir'; read it "
-        "with the provider's own tools.",
+        f"{doing}: expected the access mode 'url' or 'dir', found {_quoted(modes)}, which this client cannot read; use "
+        "the provider's own tools.",
         feature=f"accessModes {', '.join(sorted(modes))}",
         table=table,
     )
@@ -81,12 +80,12 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
-    """The first two lines of a response, and its headers: the table as of a version.
+    """What the first two lines of a response and its headers state about the table.
 
-    ``version`` is that of the snapshot, or for changes the first of the range; for a view, which has no versions, it
-    is 0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log, also in a response in parquet format,
-    which gets reader version 1 without features. Values that the server does not state are ``None``:
-    ``metadata_version``, and the bytes and the number of files. No ``access_modes`` means ``url``.
+    ``version`` is the version of the snapshot, or the first version of a range of changes; for a view, which has no
+    versions, it is 0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log; for a response in parquet
+    format, the protocol is reader version 1 without features. ``table_size`` is the size of the files in bytes. Values
+    that the server does not state are ``None``. No ``access_modes`` means ``url``.
     """
 
     version: int
@@ -107,10 +106,10 @@ class TableHead:
 class ResponseRules:
     """The requirements for a response.
 
-    ``formats`` and ``version`` are those of the request; files before ``starting_version`` are an error, files after
-    ``ending_version`` are dropped (the server may send them). A missing version header means the requested version; the
-    change data feed of a view has none (``may_be_view``). A response that ``lists_files`` needs access by URL, and an
-    end-of-stream action if its header promises one.
+    ``formats`` and ``version`` were requested. Files before ``starting_version`` are an error; files after
+    ``ending_version``, which the server may send, are dropped. A missing version header means the requested version.
+    With ``may_be_view``, the change data feed of a view, which has no versions, is accepted. A response that
+    ``lists_files`` needs access by URL, and an end-of-stream action if its header promises one.
     """
 
     table: AssetName
@@ -159,7 +158,7 @@ class CheckedResponse:
         self._lines: Iterator[Line] = iter(())  # the remaining lines of a block
 
     def close(self) -> None:
-        """Close the connection; needed only before ``actions`` is exhausted."""
+        """Close the connection; this is needed only if ``actions`` is not exhausted."""
         self._close()
         # Release the response here and not in a finalizer, because Python loses a Ctrl-C that arrives in a finalizer.
         self._close, self._blocks, self._lines = lambda: None, iter(()), iter(())
@@ -167,7 +166,8 @@ class CheckedResponse:
     # --- the head ---
 
     def begin(self) -> None:
-        """Read the first two lines; if the query is still running, all of them (``status``)."""
+        """Read the first two lines and set ``head``; if the query is still running, read all lines and set
+        ``status``."""
         first = self._next()
         if first is not None and first.query is not None:
             self._check_one(first)
@@ -178,14 +178,14 @@ class CheckedResponse:
             return
         first = self._not_the_end(first, "protocol")
         if first.protocol is None:
-            raise self._malformed("the first line must hold protocol")
+            raise self._malformed("the first line must contain protocol")
         response_format = format_of(first.protocol)
         if response_format is None:
-            raise self._malformed("protocol needs minReaderVersion or deltaProtocol")
-        # Servers that do not know the header respond in parquet; the protocol asks clients to accept that.
+            raise self._malformed("protocol must contain minReaderVersion or deltaProtocol")
+        # Servers that do not know the capabilities header respond in parquet; the protocol asks clients to accept that.
         if response_format not in (*self._rules.formats, ResponseFormat.PARQUET):
             raise ProtocolError(
-                f"{self._subject.doing}: asked for the {' or '.join(sorted(f.value for f in self._rules.formats))} "
+                f"{self._subject.doing}: requested the {' or '.join(sorted(f.value for f in self._rules.formats))} "
                 f"response format, found {response_format.value}.",
                 table=self._subject.table,
             )
@@ -193,7 +193,7 @@ class CheckedResponse:
         line = self._not_the_end(self._next(), "metaData")
         described = line.metadata or line.misspelt
         if described is None:
-            raise self._malformed("the second line must hold metaData")
+            raise self._malformed("the second line must contain metaData")
         self.head = TableHead(
             version=self._version(described.version),
             response_format=response_format,
@@ -234,7 +234,7 @@ class CheckedResponse:
         if self._is_view:
             if not rules.may_be_view or rules.starting_version is not None or rules.ending_version is not None:
                 raise UsageError(
-                    f"{subject.doing}: this is a view, whose changes have no versions; request them between two "
+                    f"{subject.doing}: this is a view, whose changes have no versions; request the changes between two "
                     "timestamps, and not as a stream."
                 )
             return 0
@@ -249,15 +249,15 @@ class CheckedResponse:
         rules, doing = self._rules, self._subject.doing
         if rules.version is not None and head.version != rules.version:
             raise ProtocolError(
-                f"{doing}: asked for version {rules.version}, found version {head.version}.", table=self._subject.table
+                f"{doing}: requested version {rules.version}, found version {head.version}.", table=self._subject.table
             )
         modes = {mode.lower() for mode in head.access_modes}
         if not rules.lists_files or not modes or "url" in modes:
             return
         if "dir" in modes:
             raise UnsupportedFeatureError(
-                f"{doing}: the table is shared by directory access only (accessModes {_quoted(modes)}), not by file "
-                "URLs; ask the provider for access by url, or read its directory.",
+                f"{doing}: the table is shared for directory access only (accessModes {_quoted(modes)}), not by file "
+                "URLs; read its directory, or ask the provider for access by URL.",
                 feature="directory access",
                 table=self._subject.table,
             )
@@ -269,8 +269,8 @@ class CheckedResponse:
         """Yield the actions after the head, in order, in batches as they arrive.
 
         Raises ``Transient`` if the response ends early, ``Transient`` or ``RequestError`` if the server reports an
-        error in its end-of-stream action, ``ProtocolError`` for a misplaced line, and the errors of ``Lines.of``; each
-        after the actions of the lines before.
+        error in its end-of-stream action, ``ProtocolError`` for a misplaced line, and the errors of ``Lines.of``. The
+        actions of the lines before the error are yielded first.
         """
         is_listing = self.head.response_format is ResponseFormat.DELTA and self._rules.operation is Operation.SNAPSHOT
         yield from self._taken(self._lines)
@@ -287,7 +287,7 @@ class CheckedResponse:
             raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
 
     def _taken(self, lines: Iterator[Line]) -> Iterator[list[TableAction]]:
-        """Yield the actions of ``lines`` as one batch, including those before an error."""
+        """Yield the actions of ``lines`` as one batch, also if an error ends the lines."""
         actions: list[TableAction] = []
         try:
             self._take(lines, actions)
@@ -334,13 +334,13 @@ class CheckedResponse:
                 version = file.version
                 if head.is_view:
                     if version is not None or file.timestamp is None:
-                        raise self._malformed("each file of a view's changes has a timestamp and no version")
+                        raise self._malformed("each file of a view's changes must have a timestamp and no version")
                 elif version is None:
-                    raise self._malformed("each file of a range of versions needs its version")
+                    raise self._malformed("each file of a range of versions must have a version")
                 elif last is not None and version > last:
                     continue
                 elif first is not None and version < first:
-                    raise self._malformed(f"a file of version {version} is before the range that starts at {first}")
+                    raise self._malformed(f"the file is of version {version}, before the first requested one, {first}")
             actions.append(action)
 
     def _check_one(self, line: Line) -> None:
@@ -350,7 +350,7 @@ class CheckedResponse:
             raise self._malformed(f"expected exactly one of {', '.join(_KEYS.values())}; found {keys}")
 
     def _other(self, line: Line) -> list[TableAction]:
-        """Return the action of a line that has no file: metadata or a protocol that differs from the first lines."""
+        """Return the action of a line without a file, if any: metadata or a protocol in a range of versions."""
         head, table = self.head, self._subject.table
         if line.end is not None:
             self._end_of_stream(line.end)
@@ -369,7 +369,8 @@ class CheckedResponse:
             last = self._rules.ending_version
             return [] if last is not None and action.version is not None and action.version > last else [action]
         if not is_same:
-            raise self._malformed(f"a snapshot has one {'protocol' if described is None else 'metaData'}")
+            kind = "protocol" if described is None else "metaData"
+            raise self._malformed(f"a second {kind} line of a snapshot must be equal to the first")
         return []
 
     def _end_of_stream(self, end: EndStreamAction) -> None:

@@ -44,7 +44,7 @@ _MOST_AT_ONCE = 4 * 1024 * 1024
 # A URL with a long lifetime is replaced this many milliseconds before its expiration.
 _RENEWED_BEFORE = 60_000
 _LONGEST_LIFE = 10**12
-# Smaller than any expiration in milliseconds since 1973: some servers state seconds.
+# A smaller expiration is in seconds, which some servers send; in milliseconds it would be before 1974.
 _IN_SECONDS = 10**11
 _ERROR_CODES = (b'"errorCode"', b'"error_code"')
 
@@ -136,7 +136,7 @@ _KEYS = {"misspelt": "metadata", "metadata": "metaData", "end": "endStreamAction
 class Line(msgspec.Struct, rename=_KEYS, gc=False):
     """One line of a response: exactly one of the fields is set ("JSON Wrapper Object In Each Line").
 
-    ``misspelt`` is the name that some servers use for ``metadata``.
+    ``misspelt`` is the metadata from servers that spell the key ``metadata`` instead of ``metaData``.
     """
 
     protocol: Union[ProtocolLine, None] = None
@@ -161,8 +161,8 @@ class _AddedFile(FileLine, rename="camel", gc=False, kw_only=True):
 
 
 class _AddedLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A line that only adds a file to a snapshot in delta format, as almost all lines do; other lines do not decode
-    as it."""
+    """A line that only adds a file to a snapshot in delta format, as almost all lines do; decoding fails for any other
+    line."""
 
     file: _AddedFile
 
@@ -170,7 +170,7 @@ class _AddedLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 # === Decoding ===
 
 NOTHING = Line()
-"""A line that holds nothing that a client knows; a blank one, too."""
+"""A line without known content, such as a blank one."""
 _decode = msgspec.json.Decoder(Line).decode
 _decode_lines: dict[type, Callable[[bytes], list[Any]]] = {
     kind: msgspec.json.Decoder(list[Union[kind, int]]).decode  # type: ignore[valid-type]
@@ -182,8 +182,8 @@ _SEPARATOR = b",%d," % _BETWEEN
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The subject of a response, for errors: the request ("Querying s.d.t"), the table, the secrets to mask, and the
-    response's status and content type."""
+    """The facts about a response that errors state: the request ("Querying s.d.t"), the table, the secrets to mask, and
+    the response's status and content type."""
 
     doing: str
     table: str
@@ -197,18 +197,18 @@ class Subject:
 
     def incomplete(self, reason: str) -> Transient:
         """Return the error for an incomplete response."""
-        text = f"{self.doing} failed: the response is not complete, {reason}."
+        text = f"{self.doing} failed: the response is not complete: {reason}."
         return Transient(TransportError(text, table=self.table))
 
     def refused(self, message: str, status: int | None) -> DeltaSharingError:
-        """Return the error that a server reports within a response."""
+        """Return the exception for an error that the server reports within a response."""
         said = scrub(message, self.secrets())
         return Refusal(status=status, message=said).error(self.doing, table=self.table)
 
 
 class UrlLives:
-    """The lifetimes of a response's URLs. The server's clock (header ``Date``) and this machine's may differ, so
-    only the time between the response and the stated expiration is used."""
+    """The lifetimes of a response's URLs. The clocks of the server (header ``Date``) and of this machine may differ,
+    so only the time from the response to the stated expiration is used."""
 
     def __init__(self, date: str | None) -> None:
         server = http_date(date)
@@ -216,18 +216,18 @@ class UrlLives:
 
     def renewal(self, expires: int) -> int | None:
         """Return when a URL that has just arrived, and expires at ``expires`` by the server's clock, should be
-        replaced (``SharedFile.renew_at``); ``None`` if it would have expired already, because then a clock is wrong."""
+        replaced (``SharedFile.renew_at``); ``None`` if it has already expired, because then a clock is wrong."""
         if expires < _IN_SECONDS:
             expires *= 1000
         now = steady_ms()
         life = min(expires + self._behind - now, _LONGEST_LIFE)
-        # The last request must still reach the storage, and there should be time for more than one URL.
+        # The last request must still reach the storage in time. A short-lived URL is used for half of its life.
         return now + life - min(_RENEWED_BEFORE, life // 2) if life > 0 else None
 
 
 class Lines:
-    """Decodes the blocks of one response; counts deviations from the protocol in ``loosened``. ``lives`` are the
-    lifetimes of its URLs."""
+    """Decodes the blocks of one response, and counts its deviations from the protocol in ``loosened``. ``lives`` has
+    the lifetimes of its URLs."""
 
     def __init__(self, subject: Subject, loosened: Loosened, lives: UrlLives) -> None:
         self._subject = subject
@@ -240,8 +240,8 @@ class Lines:
         """Return the lines of the next block, ``NOTHING`` for each without known content; ``before`` is the number
         of earlier lines.
 
-        Raises, each after the lines before, ``ProtocolError`` for a malformed line, ``Transient`` for a truncated
-        one, and an error that the server reports in a line.
+        After the lines before it, raises ``ProtocolError`` for a malformed line, ``Transient`` for one that is cut off,
+        and the error that a server reports in a line.
         """
         decoded = _decoded_at_once(block.text, Line) if SHORTCUTS.lines_at_once else None
         # A line without known content may be an error report, which is visible only in its bytes.
@@ -251,8 +251,8 @@ class Lines:
         return iter(decoded)
 
     def added(self, block: LineBlock) -> list[SharedFile]:
-        """Return the files of a block whose lines all add a file to a snapshot in delta format; none for any other
-        block, which ``of`` decodes."""
+        """Return the files of a block whose lines all add a file to a snapshot in delta format; an empty list for any
+        other block, which ``of`` can decode."""
         decoded = _decoded_at_once(block.text, _AddedLine) if SHORTCUTS.lines_at_once else None
         # Most files of a response have the same expiration.
         stated = {line.file.expiration_timestamp for line in decoded or ()}
@@ -269,7 +269,7 @@ class Lines:
             for line in decoded or ()
         ]
         if any(size < 0 for size in map(_size_of, files)):
-            return []  # the size may be next to the action
+            return []  # the size may be in another field, which ``read_delta`` knows
         return files
 
     def _one_by_one(self, block: LineBlock, before: int) -> Iterator[Line]:
@@ -302,7 +302,7 @@ class Lines:
         raise self._subject.malformed(number, scrub(problem_of(problem))) from None
 
     def _check_error(self, raw: bytes) -> None:
-        """Raise an error that the server reports; some servers send it with a status of success."""
+        """Raise the error that a line reports; some servers send an error as a line, with a success status."""
         if any(code in raw for code in _ERROR_CODES):
             refusal = Refusal.read(self._subject.status, raw, self._subject.secrets())
             raise refusal.error(self._subject.doing, table=self._subject.table)
@@ -313,20 +313,20 @@ class Lines:
         if described is None:
             parts = (subject.content_type, start.decode("utf-8", "replace"))
             kind, text = (scrub(item, secrets)[:60] for item in parts)
-            described = f"{kind} that begins with {text!r}"
+            described = f"text ({kind}) that begins with {text!r}"
         return ProtocolError(
             f"{subject.doing}: expected lines of JSON, found {described}; check the endpoint of "
-            "the profile, and whether a proxy or a login page responds in its place.",
+            "the profile, and whether a proxy or a login page responds instead.",
             table=subject.table,
         )
 
 
 def _decoded_at_once(text: bytes, kind: type[LineT]) -> list[LineT] | None:
-    """Decode the lines of ``text`` together; return ``None`` if one is not of ``kind``."""
+    """Decode the lines of ``text`` in one call; return ``None`` if one of them is not of ``kind``."""
     if len(text) > _MOST_AT_ONCE:
         return None
-    # The lines become one JSON list, separated by a number that no line contains. So no line can count as two, and no
-    # two lines as one.
+    # The lines become one JSON list, separated by a random number that no line contains. So one line cannot pass for
+    # two lines, nor two lines for one.
     joined = text.replace(b"\n", _SEPARATOR)
     try:
         decoded = _decode_lines[kind](b"[%b]" % joined)
@@ -354,19 +354,19 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loos
     format."""
     if expected is ResponseFormat.DELTA:
         if line.delta_protocol is None:
-            raise ProtocolError("Expected deltaProtocol in a protocol line of a delta response.", table=table)
+            raise _missing("deltaProtocol", "protocol", expected, table)
         protocol = line.delta_protocol
         if protocol.min_reader_version == _FEATURES_VERSION and protocol.reader_features is None:
             # The reference server omits an empty list.
-            loosened.note("'readerFeatures' is missing at 'minReaderVersion' 3, which is read as none")
+            loosened.note("'readerFeatures' is missing for 'minReaderVersion' 3 and is read as an empty list")
             return msgspec.structs.replace(protocol, reader_features=[])
         return protocol
     if line.min_reader_version is None:
-        raise ProtocolError("Expected minReaderVersion in a protocol line of a parquet response.", table=table)
+        raise _missing("minReaderVersion", "protocol", expected, table)
     if line.min_reader_version > PARQUET_FORMAT_VERSION:
         raise UnsupportedFeatureError(
-            f"The response needs a client of protocol version {line.min_reader_version}, this one implements "
-            f"{PARQUET_FORMAT_VERSION}; upgrade delta-sharing-client.",
+            f"The response needs a client for protocol version {line.min_reader_version}, but this client implements "
+            f"version {PARQUET_FORMAT_VERSION}; upgrade delta-sharing-client.",
             feature=f"minReaderVersion {line.min_reader_version}",
             table=table,
         )
@@ -379,24 +379,30 @@ def read_metadata(line: MetadataLine, expected: ResponseFormat, table: str) -> M
     is_delta = expected is ResponseFormat.DELTA
     metadata = line.delta_metadata if is_delta else _parquet_metadata(line)
     if metadata is None:
-        key = "deltaMetadata" if is_delta else "schemaString"
-        raise ProtocolError(f"Expected {key} in a metaData line of a {expected.value} response.", table=table)
+        raise _missing("deltaMetadata" if is_delta else "schemaString", "metaData", expected, table)
     provider = metadata.format.provider
     if provider.lower() != "parquet":
         raise UnsupportedFeatureError(
-            f"Expected a table of Parquet files, found the format '{provider[:40]}'; ask the provider for a copy.",
+            f"Expected a table of Parquet files, found the format '{provider[:40]}'; ask the provider for a copy in "
+            "Parquet format.",
             feature=f"format.provider {provider[:40]}",
             table=table,
         )
-    # Counted before parsing; quotation marks in comments are escaped there.
+    # Counted in the JSON before it is parsed; quotation marks inside comments are escaped there, so they do not match.
     fields = metadata.schema_string.count('"name"')
     if fields > MAX_COLUMNS:
         raise ProtocolError(
             f"Expected a schema of at most {MAX_COLUMNS:,} columns and fields, found {fields:,}; ask the provider for "
-            "a view of fewer.",
+            "a view with fewer columns.",
             table=table,
         )
     return metadata
+
+
+def _missing(key: str, line: str, expected: ResponseFormat, table: str) -> ProtocolError:
+    return ProtocolError(
+        f"Expected {key} in the {line} line of a response in {expected.value} format, found none.", table=table
+    )
 
 
 def _parquet_metadata(line: MetadataLine) -> Metadata | None:
@@ -418,14 +424,14 @@ def read_delta(line: Line, is_snapshot: bool) -> SharedFile | str:
     """Return the file of a line in delta format, or a clause that describes the error in it."""
     file = line.file
     if file is None or (single := file.delta_single_action) is None:
-        return "a delta response wraps its files as file.deltaSingleAction"
+        return "expected file.deltaSingleAction, as for all files of a delta response"
     add, remove, cdc = single.add, single.remove, single.cdc
     action: FileAction | None = add or remove or cdc
     another = (add and (remove or cdc)) or (remove and cdc)
     if is_snapshot and (add is None or another):
-        return "a snapshot holds add actions only"
+        return "a snapshot may contain only add actions"
     if action is None or another:
-        return "deltaSingleAction must hold exactly one of add, remove and cdc"
+        return "deltaSingleAction must contain exactly one of add, remove and cdc"
     if (action.size is None or action.size < 0) and file.size is not None:
         action = msgspec.structs.replace(action, size=file.size)
     return SharedFile(action, file.id or None, file.deletion_vector_file_id, file.version, file.timestamp)
@@ -435,10 +441,10 @@ def read_parquet(line: Line, is_snapshot: bool) -> SharedFile | str:
     """Like ``read_delta``, in parquet format."""
     added = line.file or line.add
     if added is None and is_snapshot:
-        return "a snapshot holds files only"
+        return "a snapshot may contain only files"
     file = added or line.remove or line.cdf
     if file is None or file.url is None:
-        return "a parquet response gives each file a url"
+        return "each file of a parquet response must have a url"
     values = file.partition_values or {}
     size = -1 if file.size is None else file.size
     action: FileAction

@@ -1,4 +1,4 @@
-"""The listings of a server, one asset by its name, and the nearest name to a missing one (protocol, "REST APIs")."""
+"""The endpoints that list assets or describe one (protocol, "REST APIs"), and advice for names that do not exist."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from delta_sharing_client.redact import safe_url, scrub
 
 _MAX_EMPTY_PAGES = 1000
 UNKNOWN_ENDPOINT = frozenset({404, 405, 501})
-"""The statuses of a server that does not have an endpoint; 404 may have other reasons."""
+"""The statuses of a server that does not have an endpoint; a 404 may also have other reasons."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,23 +56,24 @@ PageT = TypeVar("PageT", ItemsPage, VolumeFilesPage)
 
 
 class Listings(Transport):
-    """The endpoints that list and describe. Errors as ``RestClient``."""
+    """The endpoints that list assets or describe one. They raise the errors of ``RestClient``."""
 
     @contextlib.contextmanager
     def about(self, table: AssetName) -> Iterator[None]:
-        """Add ``table`` to the errors of a block, and the nearest existing name if the table does not exist."""
+        """Add ``table`` to errors in the ``with`` block, and the nearest existing name if the table does not exist."""
         with self.about_asset(AssetRef(TABLE, table)), about_table(str(table), self.query_id):
             yield
 
     @contextlib.contextmanager
     def about_asset(self, asset: AssetRef) -> Iterator[None]:
-        """Add the nearest existing name, once, to a ``NotFoundError`` of a block if there is no such ``asset``."""
+        """Add the nearest existing name, once, to a ``NotFoundError`` in the ``with`` block, if there is no such
+        ``asset``."""
         with self._advised(lambda: self._near_asset(asset)):
             yield
 
     @contextlib.contextmanager
     def _advised(self, advice: Callable[[], str | None]) -> Iterator[None]:
-        """Add ``advice``, once, to the error for a name that was not found; ``None`` means that the name is shared."""
+        """Add ``advice()``, once, to a ``NotFoundError`` in the ``with`` block, unless it is ``None``."""
         try:
             yield
         except NotFoundError as error:
@@ -94,9 +95,8 @@ class Listings(Transport):
         share = next(name for name in shares if name.lower() == near[0])
         kind = MODEL if asset.kind is MODEL_VERSION else asset.kind
         names = [str(name) for name in self._names_of(kind, share)]
-        advice = _nearest(
-            str(asset.name), names, f"'list_all_{kind.plural}()' or 'delta-sharing {kind.plural}' lists what is shared."
-        )
+        listing = f"'list_all_{kind.plural}()' or 'delta-sharing {kind.plural}'"
+        advice = _nearest(str(asset.name), names, f"Use {listing} to list what is shared.")
         if advice is None:
             return None if asset.version is None else self._near_version(asset.name)
         for other in KINDS:
@@ -115,7 +115,7 @@ class Listings(Transport):
         return f"Its versions are {versions}." if versions else "None of its versions is ready."
 
     def is_shared(self, asset: AssetRef) -> bool:
-        """Return whether there is such an asset. A server without "Get Table" cannot say this of a table."""
+        """Return whether there is such an asset; always false for a table if the server lacks "Get Table"."""
         request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}")
         try:
             self.json(request, asset.kind.item)
@@ -132,21 +132,22 @@ class Listings(Transport):
             return self._no_server_there()
         if schema is not None and share.lower() in (name.lower() for name in names):
             requested, names = f"{share}.{schema}", [f"{share}.{item.name}" for item in self.list_schemas(share)]
-        return _nearest(requested, names, f"There are: {', '.join(names)}." if names else "Nothing is shared with you.")
+        advice = f"These exist: {', '.join(names)}." if names else "Nothing is shared with this profile."
+        return _nearest(requested, names, advice)
 
     def _no_server_there(self) -> str:
-        """Return advice about a server without a list of shares, which every sharing server has."""
+        """Return advice for an endpoint that does not list shares, as every sharing server does."""
         endpoint = self.profile.endpoint
         has_path = urlsplit(endpoint).path.strip("/")
-        path = "" if has_path else ", which has no path, as most endpoints do (such as '/delta-sharing')"
+        path = "" if has_path else " The endpoint has no path, but most have one, such as '/delta-sharing'."
         return (
-            f"There is no list of shares at the endpoint '{safe_url(endpoint)}'{path}: compare it with that of the "
-            "profile that the data provider sent."
+            f"There is no list of shares at the endpoint '{safe_url(endpoint)}'.{path} Compare it with the endpoint in "
+            "the profile that the data provider sent."
         )
 
     def near_names(self, part: str, kinds: Sequence[AssetKind[Any]] = (TABLE,)) -> str:
-        """Return a sentence with up to three shared assets whose names resemble the last one in ``part``; "" if
-        there are none, or if the server does not respond at once."""
+        """Return a sentence with up to three shared assets whose names resemble the last name in ``part``; an empty
+        string if there are none, or if the server does not respond in time."""
         quick = dataclasses.replace(
             self.options, max_attempts=1, connect_timeout=5.0, read_timeout=10.0, total_timeout=20.0
         )
@@ -200,7 +201,7 @@ class Listings(Transport):
         except RequestError as error:
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
-            # A 404 may also mean that there is no such share; then listing its schemas fails as well.
+            # A 404 may also mean that there is no such share; in that case, listing its schemas fails as well.
             return [t for schema in self.list_schemas(share) for t in self.list_tables(share, schema.name)]
         for item in items:
             if not item.schema:
@@ -209,10 +210,9 @@ class Listings(Transport):
         return _named(tables, doing, lambda table: table.full_name)
 
     def get_table(self, table: AssetName) -> Table:
-        """Get Table: one table, with its formats. If the server lacks this endpoint, return the table from the
-        listing.
+        """Get Table: one table, with its formats; if the server lacks this endpoint, the table from the listing.
 
-        ``NotFoundError`` if there is no such table.
+        Raises ``NotFoundError`` if there is no such table.
         """
         with self.about(table):
             try:
@@ -235,9 +235,9 @@ class Listings(Transport):
     # --- other assets ---
 
     def list_assets(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
-        """List Volumes, Models or Skills in a Schema: all pages; none if the server has no assets of this kind.
+        """List Volumes, Models or Skills in a Schema: all pages; none if the server does not have this kind of asset.
 
-        ``NotFoundError`` if there is no such schema.
+        Raises ``NotFoundError`` if there is no such schema.
         """
         try:
             return self._list_in_schema(kind, share, schema)
@@ -252,8 +252,10 @@ class Listings(Transport):
             return []
 
     def list_all_assets(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str] | None = None) -> list[ItemT]:
-        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this
-        endpoint, none if it has no assets of this kind. ``schemas`` are the share's schemas, if known."""
+        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this endpoint.
+
+        The list is empty if the server has no assets of this kind. ``schemas`` has the share's schemas, if known.
+        """
         path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
         doing = f"Listing all {kind.plural} of share {share}"
         try:
@@ -261,7 +263,7 @@ class Listings(Transport):
         except RequestError as error:
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
-        # A 404 may also mean that there is no such share; then listing its schemas fails as well.
+        # A 404 may also mean that there is no such share; in that case, listing its schemas fails as well.
         all_schemas = [item.name for item in self.list_schemas(share)] if schemas is None else schemas
         return self._listed_by_schema(kind, share, all_schemas)
 
@@ -280,9 +282,10 @@ class Listings(Transport):
     def list_everything(
         self, share: str, schema: str | None, tables: Sequence[Table]
     ) -> tuple[list[str], list[AssetEntry]]:
-        """Return the names of the schemas, and the assets of all kinds in them: ``tables``, and then the others.
+        """Return the names of the schemas of ``share``, or only ``schema``, and the assets of all kinds in them.
 
-        They are the assets of ``share``, or only of its ``schema``. ``NotFoundError`` if one does not exist.
+        The assets are the given ``tables``, and then those of the other kinds. Raises ``NotFoundError`` if the share or
+        the schema does not exist.
         """
         schemas = [item.name for item in self.list_schemas(share)] if schema is None else [schema]
         entries = [AssetEntry(TABLE, table.schema, table.name) for table in tables]
@@ -293,9 +296,9 @@ class Listings(Transport):
             items: list[Any] = ask(kind, share, schemas)
             entries += [AssetEntry(kind, item.schema, item.name) for item in items]
         if schema is not None and entries:
-            # In the server's spelling.
+            # Take the server's spelling.
             schemas = list(dict.fromkeys(entry.schema for entry in entries))
-        # A schema may have only Iceberg tables, and only their catalog lists them.
+        # A schema that contains only Iceberg tables may be missing, because only their catalog lists it.
         lowered = {name.lower() for name in schemas}
         schemas += dict.fromkeys(entry.schema for entry in entries if entry.schema.lower() not in lowered)
         return schemas, entries
@@ -308,16 +311,16 @@ class Listings(Transport):
     def get_asset(self, kind: AssetKind[ItemT], name: AssetName) -> ItemT:
         """Get Volume, Get Model or Get Skill.
 
-        ``NotFoundError``, with the nearest existing name, if there is none.
+        Raises ``NotFoundError``, with the nearest existing name, if there is no such asset.
         """
         asset = AssetRef(kind, name)
         with self.about_asset(asset):
             return self._looked_up(asset, asset.path, f"Looking up {asset}", share=name.share, schema=name.schema)
 
     def list_model_versions(self, model: AssetName) -> list[ModelVersionItem]:
-        """List Model Versions: all pages; the protocol lists only those that are ready.
+        """List Model Versions: all pages; by the protocol, only the versions that are ready.
 
-        ``NotFoundError`` if there is no such model.
+        Raises ``NotFoundError`` if there is no such model.
         """
         asset = AssetRef(MODEL, model)
         doing = f"Listing the versions of {asset}"
@@ -326,16 +329,17 @@ class Listings(Transport):
         return _placed(items, doing, share=model.share, schema=model.schema, model_name=model.name)
 
     def get_model_version(self, model: AssetName, version: int) -> ModelVersionItem:
-        """Get Model Version. ``NotFoundError`` if there is none, with the versions that exist."""
+        """Get Model Version. Raises ``NotFoundError``, with the versions that exist, if there is no such version."""
         asset = AssetRef(MODEL_VERSION, model, version)
         with self.about_asset(asset):
             item = self._model_version(asset, asset.path, f"Looking up {asset}")
         if item.version != version:
-            raise ProtocolError(f"Looking up {asset}: the response is about version {item.version}.")
+            raise ProtocolError(f"Looking up {asset}: the response describes version {item.version} instead.")
         return item
 
     def get_model_alias(self, model: AssetName, alias: str) -> ModelVersionItem:
-        """Get Model Version by Alias: the version that ``alias`` names now. ``NotFoundError`` if there is none."""
+        """Get Model Version by Alias: the version to which ``alias`` points now. Raises ``NotFoundError`` if there is
+        no such alias."""
         asset = AssetRef(MODEL, model)
         path = (*asset.path, "aliases", check_name(alias, "alias"))
         with self.about_asset(asset):
@@ -359,7 +363,8 @@ class Listings(Transport):
     # --- responses ---
 
     def json(self, request: Request, response: type[T]) -> T:
-        """Return the response of ``request``, which must be one JSON value; raise ``ProtocolError`` otherwise."""
+        """Send ``request``, and return its response, which must be one JSON value of the type ``response``; raise
+        ``ProtocolError`` otherwise."""
         _, body = self.fetch(request)
         loosened = Loosened(request.doing)
         try:
@@ -371,7 +376,7 @@ class Listings(Transport):
             if page is not None:
                 problem = (
                     f"expected JSON, found {page}; check the endpoint of the profile, and "
-                    "whether a proxy or a login page responds in its place"
+                    "whether a proxy or a login page responds instead"
                 )
             raise ProtocolError(f"{request.doing}: {problem}.", table=request.table) from None
         finally:
@@ -381,7 +386,7 @@ class Listings(Transport):
         return [item for page in self.pages(path, ItemsPage, doing) for item in _items(page.items or [], kind, doing)]
 
     def pages(self, path: tuple[str, ...], kind: type[PageT], doing: str) -> Iterator[PageT]:
-        """Yield the pages of a listing as they are asked for."""
+        """Yield the pages of a listing; each is requested when it is needed."""
         tokens = PageTokens(doing)
         within = self.operation()
         token = None
@@ -403,9 +408,10 @@ class PageTokens:
         self._empty = 0
 
     def next(self, token: str | None, *, is_empty: bool) -> str | None:
-        """Return the token of the page after the one with ``token``, ``None`` if that was the last.
+        """Return ``token``, the ``nextPageToken`` of a page, or ``None`` if it is empty, so that this is the last page.
 
-        Raises ``ProtocolError`` if the pages would never end: a token is repeated, or many pages in a row are empty.
+        ``is_empty`` means that the page has no items. Raises ``ProtocolError`` if the pages would never end: a token is
+        repeated, or many pages in a row are empty.
         """
         if not token:
             return None
@@ -413,14 +419,14 @@ class PageTokens:
         if token in self._seen or self._empty > _MAX_EMPTY_PAGES:
             reason = "the same nextPageToken twice" if token in self._seen else f"{self._empty} empty pages in a row"
             raise ProtocolError(
-                f"{self._doing} failed: the server gave {reason}; its pages would never end.", table=self._table
+                f"{self._doing} failed: the server sent {reason}; its pages would never end.", table=self._table
             )
         self._seen.add(token)
         return token
 
 
 def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
-    """Return the readable items and log the others; ``ProtocolError`` if all of them are broken."""
+    """Return the items that can be decoded, and log a warning for the others; ``ProtocolError`` if none can be."""
     items: list[T] = []
     loosened = Loosened(doing)
     broken = ""
@@ -432,13 +438,13 @@ def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
             _log.warning("%s: %s. It is left out.", doing, broken)
     loosened.tell()
     if broken and not items:
-        raise ProtocolError(f"{doing}: {broken}, and neither can the others; ask the data provider.")
+        raise ProtocolError(f"{doing}: {broken}. No other item can be read; ask the data provider.")
     return items
 
 
 def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
-    """Return the items with the request's ``names`` where the server omits them, without items that have invalid
-    names."""
+    """Return the items, with the request's ``names`` where the server omits them. Items with invalid names are left
+    out."""
 
     def place(item: ItemT) -> ItemT:
         missing = {name: value for name, value in names.items() if not getattr(item, name)}
@@ -454,8 +460,8 @@ def _placed(items: list[ItemT], doing: str, **names: str) -> list[ItemT]:
 def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
     """Return the items for which ``name`` raises no ``UsageError``; log a warning for the others.
 
-    No request can be made for the others: a slash in a name is forbidden (protocol, "Names"), and servers read "%2F"
-    as one. Raises ``ProtocolError`` if all items are left out.
+    The others cannot be requested: a slash in a name is forbidden (protocol, "Names"), and servers take "%2F" for a
+    slash. Raises ``ProtocolError`` if all items are left out.
     """
     named: list[T] = []
     problem = ""
@@ -473,7 +479,7 @@ def _named(items: list[T], doing: str, name: Callable[[T], object]) -> list[T]:
 
 
 def _not_found(error: RequestError) -> NotFoundError:
-    """Convert ``error`` to one that says that something does not exist, whatever its status."""
+    """Return ``error`` as a ``NotFoundError``, whatever its status."""
     if isinstance(error, NotFoundError):
         return error
     return NotFoundError(
@@ -486,7 +492,7 @@ def _not_found(error: RequestError) -> NotFoundError:
 
 
 def _nearest(requested: str, names: list[str], otherwise: str) -> str | None:
-    """Return advice for a name that is not in ``names``; ``None`` if it is in them."""
+    """Return advice for ``requested`` (the nearest of ``names``, or ``otherwise``); ``None`` if ``names`` has it."""
     spelled = {name.lower(): name for name in names}
     if requested.lower() in spelled:
         return None

@@ -1,7 +1,7 @@
-"""JSON values in forms that deviate from the protocol: numbers as text, text as numbers, statistics as objects.
+"""JSON values in forms that deviate from the protocol: numbers as strings, strings as numbers, statistics as objects.
 
-A value is accepted if it is unambiguous. Well-formed JSON is decoded by ``msgspec``; this module decodes only values
-that ``msgspec`` refuses.
+A value is accepted if it is unambiguous. ``msgspec`` decodes JSON that follows the protocol; this module decodes only
+what ``msgspec`` refuses.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 from msgspec import inspect
 
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises if the data is not JSON, or not the expected JSON."""
-# Required fields that some servers leave empty; code that needs one raises an error.
+"""The exceptions of decoding if the data is not JSON, or not the expected JSON."""
+# Required fields that some servers leave empty; code that needs such a field raises an error.
 _MAY_BE_EMPTY = frozenset({"id"})
-# Text fields that contain JSON, which some servers send as JSON objects; and values for people, in any form.
+# Strings that contain JSON, which some servers send as JSON objects; and ``properties``, whose values are only shown.
 _JSON_AS_TEXT = frozenset({"stats", "schemaString", "schema_string", "properties"})
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_SAID = 1000
@@ -53,19 +53,19 @@ class Loosened:
         self.counts[what] += 1
 
     def tell(self) -> None:
-        """Log a warning with the counts, once per text and process."""
+        """Log a warning with the counts; a process logs the same deviations of the same request only once."""
         text = f"{self._doing}: the response deviates from the protocol and was accepted: " + ", ".join(
             f"{what} ({count:,} times)" if count > 1 else what for what, count in sorted(self.counts.items())
         )
         key = f"{self._doing}: {sorted(self.counts)}"
         if self.counts and key not in _said and len(_said) < _MAX_SAID:
             _said.add(key)
-            _log.warning("%s. Tell the provider of the server.", text)
+            _log.warning("%s. Report this to the data provider.", text)
         self.counts.clear()
 
 
 def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> T:
-    """Decode JSON as ``expected``, strictly or else leniently. Raises one of ``MALFORMED``."""
+    """Decode JSON as ``expected``, strictly or else leniently. Raises one of ``MALFORMED`` if both fail."""
     try:
         return msgspec.json.decode(data, type=expected)
     except MALFORMED as error:
@@ -77,7 +77,7 @@ def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> 
 
 
 def problem_of(error: Exception) -> str:
-    """Return the reason in plain words for ``error``, one of ``MALFORMED``."""
+    """Return the reason for ``error``, one of ``MALFORMED``, in plain words."""
     text, _, place = str(error).partition(" - at `$")
     where = f" in '{place.rstrip('`').lstrip('.')}'" if place else ""
     if names := re.findall(r"`([^`]*)`", text):
@@ -88,9 +88,9 @@ def problem_of(error: Exception) -> str:
         )
         return f"expected {expected}{', found ' if received else ''}{''.join(received)}{where}"
     if isinstance(error, UnicodeDecodeError):
-        return "the text is not UTF-8"
+        return "it is not valid UTF-8"
     if isinstance(error, RecursionError):
-        return "it is nested too deep"
+        return "it is nested too deeply"
     if isinstance(error, msgspec.ValidationError):
         return f"{text[:1].lower()}{text[1:]}{where}"
     at = re.search(r"byte (\d+)", text)
@@ -98,7 +98,7 @@ def problem_of(error: Exception) -> str:
 
 
 _WORDS = {
-    "str": "text", "int": "an integer", "float": "a number", "bool": "true or false", "object": "an object",
+    "str": "a string", "int": "an integer", "float": "a number", "bool": "true or false", "object": "an object",
     "array": "a list",
 }  # fmt: skip
 
@@ -120,7 +120,7 @@ def _read(kind: inspect.Type, raw: bytes | msgspec.Raw, name: str, counts: colle
     if isinstance(kind, inspect.StrType) and not isinstance(value, str):
         plain = not isinstance(value, (dict, list))
         if plain or name in _JSON_AS_TEXT:
-            counts[f"'{name}' is not text"] += 1
+            counts[f"'{name}' is not a string"] += 1
             return raw.decode()
     if isinstance(kind, inspect.IntType) and (number := _whole(value, raw)) is not None:
         counts[f"'{name}' is not an integer"] += 1
@@ -160,7 +160,7 @@ def _fields(cls: type) -> dict[str, tuple[inspect.Field, bool]]:
     return {
         field.encode_name: (
             field,
-            # One of several types is null.
+            # In the structs of the protocol, a union of types always includes null.
             isinstance(field.type, inspect.UnionType),
         )
         for field in kind.fields
@@ -168,7 +168,7 @@ def _fields(cls: type) -> dict[str, tuple[inspect.Field, bool]]:
 
 
 def _whole(value: Any, raw: bytes) -> int | None:
-    """Return the integer that a text, or a number with a decimal point, stands for; ``None`` for others."""
+    """Return the integer that a string, or a number with a decimal point, stands for; ``None`` for other values."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value) else None
     if isinstance(value, float):

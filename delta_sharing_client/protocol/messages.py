@@ -1,6 +1,7 @@
-"""Headers and JSON objects of the protocol as typed structs, except the lines of a query (protocol, "REST APIs").
+"""The protocol's headers, and its JSON objects as typed structs (protocol, "REST APIs").
 
-Unknown fields are ignored, because the protocol lets servers add them. ``null`` means absent.
+The lines of a query's response are in ``protocol.lines``. Unknown fields are ignored, because the protocol lets servers
+add them. ``null`` means absent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ASYNCHRONOUS = "asyncquery"
 END_STREAM_ACTION = "includeendstreamaction"
 """The last line of the response is an ``EndStreamAction``."""
 CHANGES_OF_VIEWS = "cdfonviews"
-"""The response may be, and where the server says so is, the change data feed of a view, which has no versions."""
+"""In a request: the change data feed of a view, which has no versions, is accepted. In a response: this is one."""
 VERSION_HEADER = "Delta-Table-Version"
 FILE_ID_HASH_HEADER = "fileidhash"
 
@@ -33,8 +34,8 @@ def capabilities(
 ) -> dict[str, str]:
     """Return the capabilities header: lower case, without spaces, because servers differ in how strictly they parse it.
 
-    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only with delta; ``flags`` has the
-    other requested capabilities.
+    ``formats`` are the accepted formats, in order; ``reader_features`` are sent only if delta is one of them; ``flags``
+    has the other requested capabilities.
     """
     parts = [f"responseformat={','.join(f.value for f in formats)}"]
     if ResponseFormat.DELTA in formats and reader_features:
@@ -44,9 +45,9 @@ def capabilities(
 
 
 def promises(headers: Mapping[str, str], capability: str) -> bool:
-    """Whether the headers of a response promise ``capability``, in any case and spacing.
+    """Return whether the headers of a response promise ``capability``, in any case and spacing.
 
-    The response format in the headers is ignored, because servers send wrong ones; the lines show the right one.
+    Do not use it for the response format: some servers state the wrong one there, and the lines show the right one.
     """
     for part in headers.get(CAPABILITIES_HEADER, "").lower().split(";"):
         key, _, value = part.partition("=")
@@ -56,7 +57,7 @@ def promises(headers: Mapping[str, str], capability: str) -> bool:
 
 
 def file_id_hash(scheme: FileIdHash | None) -> dict[str, str]:
-    """Return the request header for a kind of file ids, if any (protocol, "File ID Hash Header")."""
+    """Return the header that requests file ids of the kind ``scheme``, if any (protocol, "File ID Hash Header")."""
     return {} if scheme is None else {FILE_ID_HASH_HEADER: scheme.value}
 
 
@@ -65,9 +66,9 @@ def check_file_id_hash(sent: Mapping[str, str], headers: Mapping[str, str], doin
     scheme = sent.get(FILE_ID_HASH_HEADER)
     confirmed = headers.get(FILE_ID_HASH_HEADER)
     if scheme is not None and (confirmed or "").lower() != scheme:
-        shown = "none" if confirmed is None else f"'{confirmed[:40]}'"
+        shown = "missing" if confirmed is None else f"'{confirmed[:40]}'"
         raise ProtocolError(
-            f"{doing}: asked for file ids by the scheme '{scheme}', but the header '{FILE_ID_HASH_HEADER}' of the "
+            f"{doing}: requested file ids of the scheme '{scheme}', but the header '{FILE_ID_HASH_HEADER}' of the "
             f"response is {shown}, so the ids may differ; omit 'file_id_hash' for this server.",
             table=table,
         )
@@ -81,7 +82,7 @@ def version_header(headers: Mapping[str, str], doing: str, table: str, secrets: 
     digits = text.strip()
     if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
         raise ProtocolError(
-            f"{doing}: {VERSION_HEADER} is {scrub(text, secrets)[:40]!r}; expected a version.", table=table
+            f"{doing}: {VERSION_HEADER} is {scrub(text, secrets)[:40]!r}; expected a version number.", table=table
         )
     return int(digits)
 
@@ -95,7 +96,7 @@ class _Masked(msgspec.Struct, frozen=True):
 
 
 class VersionResponse(msgspec.Struct):
-    """The response to "Query Table Version" of servers that state the version in the body instead of the header."""
+    """The response to "Query Table Version" from servers that state the version in the body instead of the header."""
 
     delta_table_version: Union[Count, None] = msgspec.field(default=None, name="deltaTableVersion")
     dashed: Union[Count, None] = msgspec.field(default=None, name="delta-table-version")
@@ -128,8 +129,10 @@ class SchemaItem(msgspec.Struct, rename="camel"):
 
 
 class TableItem(msgspec.Struct, rename="camel"):
-    """An item of "List Tables in a Schema" and "List all Tables in a Share", and the response of "Get Table", in
-    which only the latter has ``format``: ``delta``, ``iceberg``, or both separated by a comma."""
+    """An item of "List Tables in a Schema" and "List all Tables in a Share", and the response of "Get Table".
+
+    Only the latter has ``format``: ``delta``, ``iceberg``, or both separated by a comma.
+    """
 
     name: str
     schema: Union[str, None] = None
@@ -143,8 +146,8 @@ class TableItem(msgspec.Struct, rename="camel"):
     format: Union[str, None] = None
 
 
-# Items of the other assets, which are also the responses to "Get Volume" and so on. The protocol requires ``schema``
-# and ``share``; where a server omits them, the request's are used.
+# Items of the other assets, which are also the responses of "Get Volume" and so on. The protocol requires ``schema``
+# and ``share``; if a server omits them, the values of the request are used.
 
 
 class VolumeItem(msgspec.Struct, rename="camel", frozen=True):
@@ -159,7 +162,7 @@ class VolumeItem(msgspec.Struct, rename="camel", frozen=True):
 
 
 class SkillItem(msgspec.Struct, rename="camel", frozen=True):
-    """An agent skill (OpenSharing, "AgentSkill Object"); ``allowed_tools`` are words separated by spaces."""
+    """An agent skill (OpenSharing, "AgentSkill Object"); ``allowed_tools`` is a list separated by spaces."""
 
     name: str
     description: str
@@ -210,7 +213,7 @@ class ItemsPage(msgspec.Struct, rename="camel"):
 
 
 class VolumeFileItem(msgspec.Struct):
-    """A file of a volume, from a server that gives files by URL; ``file_path`` is relative to the volume."""
+    """A file of a volume, from a server that shares files by URL; ``file_path`` is relative to the volume."""
 
     file_path: str
     size: Long
@@ -247,12 +250,12 @@ _MAX_DEPTH = 4
 
 
 def error_of(body: bytes) -> tuple[str | None, str | None]:
-    """Return the code and message in an error's JSON; each may be ``None``.
+    """Return the code and message in the JSON of an error response; each may be ``None``.
 
     The protocol has ``errorCode`` and ``message``, Databricks ``error_code``, OAuth ``error`` and ``error_description``
-    (RFC 6749, 5.2), Okta ``errorSummary``, RFC 9457 ``title`` and ``detail``; others nest them in an ``error`` or a
-    list of ``errors``, OData the message in an object with its language. Iceberg's catalogs have ``message`` and
-    ``type`` in an ``error``. The message of empty JSON is empty.
+    (RFC 6749, 5.2), Okta ``errorSummary``, and RFC 9457 ``title`` and ``detail``. Some servers nest them in an
+    ``error`` or a list of ``errors``: Iceberg catalogs have ``message`` and ``type`` there, and OData has the message
+    in an object with its language. If the JSON value is empty, so is the message.
     """
     try:
         value = msgspec.json.decode(body)
@@ -269,7 +272,7 @@ def error_in(value: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | 
         return None, value
     if not isinstance(value, dict) or depth == 0:
         return None, None
-    # A top-level type is that of RFC 9457, which is a URI.
+    # At the top level, ``type`` is a URI (RFC 9457) and not a code.
     names = _CODES if depth == _MAX_DEPTH else (*_CODES, "type")
     codes = [value[name] for name in names if isinstance(value.get(name), (str, int)) and value[name]]
     # A numeric code often just repeats the status.
@@ -284,7 +287,7 @@ def error_in(value: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | 
 
 
 class AwsCredentials(_Masked, rename="camel", frozen=True):
-    """``awsTempCredentials`` and ``r2Credentials``.
+    """The credentials in ``awsTempCredentials`` or ``r2Credentials``.
 
     ``access_point``, which Databricks adds, is the ARN of an S3 access point to use in place of the bucket.
     """
@@ -296,22 +299,22 @@ class AwsCredentials(_Masked, rename="camel", frozen=True):
 
 
 class AzureUserDelegationSas(_Masked, rename="camel", frozen=True):
-    """``azureUserDelegationSas``."""
+    """The SAS token in ``azureUserDelegationSas``."""
 
     sas_token: str
 
 
 class GcpOauthToken(_Masked, rename="camel", frozen=True):
-    """``gcpOauthToken``."""
+    """The OAuth token in ``gcpOauthToken``."""
 
     oauth_token: str
 
 
 class TemporaryCredentials(msgspec.Struct, rename="camel", frozen=True):
-    """Temporary credentials for the location of an asset; at most one of the four kinds is set, none for a directory.
+    """Temporary credentials for the location of an asset; one of the four kinds is set, or none for a local directory.
 
-    ``location`` comes from the response; for assets other than tables, it comes from the request if the response has
-    none. ``expiration_time`` is in epoch milliseconds. The repr masks secrets.
+    ``location`` comes from the response, or for assets other than tables from the request if the response has none.
+    ``expiration_time`` is in epoch milliseconds. The repr masks secrets.
     """
 
     location: str = ""

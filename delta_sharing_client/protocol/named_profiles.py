@@ -12,7 +12,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 def directory() -> str:
-    """Return the directory of named profiles: in ``$XDG_CONFIG_HOME``, ``~/.config`` by default."""
+    """Return the directory of named profiles: ``delta-sharing`` in ``$XDG_CONFIG_HOME``, by default ``~/.config``."""
     return os.path.join(os.environ.get("XDG_CONFIG_HOME") or expanded("~/.config"), "delta-sharing")
 
 
@@ -26,9 +26,9 @@ def names() -> list[str]:
 
 
 def located(path: str) -> str:
-    """Return the path of the profile file for ``path``: a path (with ``~``), or else a name.
+    """Return the path of the profile file for ``path``, which is a path (perhaps with ``~``) or the name of a profile.
 
-    A file in the working directory comes before a named profile. Other text is returned as a path.
+    A file in the working directory comes before a named profile. If neither exists, ``path`` is taken as a path.
     """
     full = expanded(path)
     if not _NAME.fullmatch(path) or os.path.exists(full):
@@ -38,9 +38,9 @@ def located(path: str) -> str:
 
 
 def where_it_is_not(path: str) -> str:
-    """Return where a profile was looked for, as the end of a sentence, and the similar files that exist."""
-    looked = f"check the path (relative ones start at {os.getcwd()})"
+    """Return advice about a missing profile file, as the end of a sentence: check the path, or use a named profile."""
+    looked = f"check the path (relative paths start at {os.getcwd()})"
     all_names = names()
     if not _NAME.fullmatch(path) or not all_names:
         return looked
-    return f"{looked}, or name one of {', '.join(all_names)} in '{directory()}'"
+    return f"{looked}, or use one of the profiles {', '.join(all_names)} in '{directory()}'"

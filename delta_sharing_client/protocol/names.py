@@ -29,9 +29,11 @@ def check_name(name: str, kind: str) -> str:
     if not isinstance(name, str) or not name:
         raise UsageError(f"{a_kind} needs a name, found {name!r}.")
     if len(name) > _MAX_LENGTH:
-        raise UsageError(f"{a_kind} name has at most {_MAX_LENGTH} characters, found {len(name)}.")
+        raise UsageError(f"{a_kind} name must have at most {_MAX_LENGTH} characters, found {len(name)}.")
     if _FORBIDDEN.search(name) or name in {".", ".."}:
-        raise UsageError(f"{a_kind} name has no slash and no control character and is not a dot: found {name!r}.")
+        raise UsageError(
+            f"{a_kind} name must not contain a slash or a control character, or be '.' or '..'; found {name!r}."
+        )
     return name
 
 
@@ -59,10 +61,10 @@ class AssetName:
 
     @classmethod
     def parse(cls, text: str, kind: str = "table") -> AssetName:
-        """Parse ``share.schema.name``; dots left of the last two belong to the share, unless quoted with backticks.
+        """Parse ``share.schema.name``, where names may be quoted with backticks; the share may contain dots.
 
-        A doubled backtick in a quoted name stands for one. Raises ``UsageError``, which names the ``kind`` of asset,
-        if malformed.
+        A doubled backtick in a quoted name stands for one. Raises ``UsageError``, which mentions the ``kind`` of asset,
+        if ``text`` is malformed.
         """
         match = _FULL_NAME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
@@ -87,19 +89,19 @@ class AssetName:
 def split_table_url(url: str) -> tuple[str | None, str]:
     """Split ``<profile>#share.schema.table`` at the last ``#``.
 
-    Returns the profile's path or URL (``None`` if there is nothing before ``#``: the environment variable is used),
-    and the name of the table as written. Raises ``UsageError`` without a ``#``.
+    Returns the profile's path or URL, and the name of the table as written. The profile is ``None`` if there is nothing
+    before ``#``, because then the environment variable is used. Raises ``UsageError`` if there is no ``#``.
     """
     if not isinstance(url, str):
         raise UsageError(
-            f"Expected <profile file>#<share>.<schema>.<table> as text, or a table of a client, found "
+            f"Expected a string such as <profile file>#<share>.<schema>.<table>, or a table of a client, found "
             f"{type(url).__name__}; write client.table(name), or client.table(name).scan(...)."
         )
     profile, mark, name = url.rpartition("#")
     if not mark:
         raise UsageError(
             "Expected <profile file>#<share>.<schema>.<table>, found no '#' in the table URL; "
-            "write the path of the profile file and '#' before the name of the table."
+            "write the path of the profile file and a '#' before the name of the table."
         )
     return profile or None, name
 
@@ -135,8 +137,8 @@ def _short(item: Share | Schema | Table) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Share:
-    """A share. ``id`` does not change, if the server has one; ``display_name`` and ``comment`` are for people;
-    ``properties`` are set by the provider."""
+    """A share. ``id``, if the server has one, never changes; ``display_name`` and ``comment`` are for people; the
+    provider sets ``properties``."""
 
     name: str
     id: str | None = None
@@ -162,20 +164,20 @@ class Schema:
 
 
 class _Listed:
-    """A value of a listing, with the client that listed it. The client is not a field, so comparison, text and
-    pickle ignore it."""
+    """An item of a listing, with the client that listed it. The client is not a field, so comparison, repr and pickle
+    ignore it."""
 
     __slots__ = ("_rest",)
 
 
 def listed_by(table: Table, rest: RestClient) -> Table:
-    """Return ``table`` as listed by ``rest``."""
+    """Record that ``rest`` listed ``table``, and return ``table``."""
     object.__setattr__(table, "_rest", rest)
     return table
 
 
 def client_of(table: Table) -> RestClient | None:
-    """Return the client that listed ``table``, ``None`` for a copy or a hand-made table."""
+    """Return the client that listed ``table``; ``None`` for a copy, or if the caller made the object."""
     return getattr(table, "_rest", None)
 
 
@@ -188,7 +190,7 @@ class Table(_Listed):
     name, share, schema:
         The three names.
     id, share_id:
-        Ids that do not change, if the server has them.
+        Ids, if the server has them; they never change.
     display_name:
         A name for people, if the server has one.
     location, auxiliary_locations:

@@ -1,6 +1,6 @@
 """Profile files: the address of a sharing server, and how to authenticate (protocol, "Profile File Format").
 
-Version 2 of the format is only documented with the connectors. ``bearerTokenFile``, ``clientAssertionFile``,
+Version 2 of the format is documented only with the connectors. ``bearerTokenFile``, ``clientAssertionFile``,
 ``tokenEndpointAuthMethod``, ``resource`` and ``privateKey.privateKey`` are our extensions.
 """
 
@@ -49,10 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 def check_sendable(text: str, what: str) -> None:
-    """Raise ``ProfileError`` if ``text`` cannot be sent in a header: it has control characters, or characters
+    """Raise ``ProfileError`` if ``text`` cannot be sent in a header, because it has control characters, or characters
     outside Latin-1.
 
-    The error has the position, never the text.
+    The error states ``what`` it is and the position of the character, but never ``text``.
     """
     match = _UNSENDABLE.search(text)
     if match is not None:
@@ -78,26 +78,28 @@ class SecretFile:
                 content = file.read(_MAX_SECRET_BYTES + 1)
             text = content.decode().strip() if len(content) <= _MAX_SECRET_BYTES else ""
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
         else:
             if text:
                 return text
             reason = "it is empty" if not content.strip() else f"it is longer than {_MAX_SECRET_BYTES} bytes"
-        raise ProfileError(f"The file {self.path!r} that the profile names as a secret cannot be used: {reason}.")
+        raise ProfileError(f"The file {self.path!r}, from which the profile takes a secret, cannot be used: {reason}.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretCall:
-    """A secret that a function returns, called each time it is needed. Pickles if the function does."""
+    """A secret from a function that is called each time the secret is needed. Pickles if the function does."""
 
     function: Callable[[], str]
 
     def reveal(self) -> str:
-        """Return the function's result; its exceptions propagate. ``ProfileError`` if the result is not text."""
+        """Return the function's result; its exceptions propagate. ``ProfileError`` unless it is a non-blank string."""
         text = self.function()
         if not isinstance(text, str) or not text.strip():
-            received = "blank text" if isinstance(text, str) else f"a {type(text).__name__}"
-            raise ProfileError(f"The function that the profile names for a secret returned {received}; expected text.")
+            received = "a blank one" if isinstance(text, str) else type(text).__name__
+            raise ProfileError(
+                f"The function from which the profile takes a secret must return a string, found {received}."
+            )
         return text.strip()
 
 
@@ -109,7 +111,7 @@ class BearerToken:
     """A token sent with each request; ``expires`` is ``None`` for a token that does not expire.
 
     A token from a file or a function (workload identity, OIDC federation) is kept until shortly before it expires, if
-    it is a JWT that states this.
+    it is a JWT that states its expiration.
     """
 
     token: SecretSource
@@ -137,8 +139,8 @@ class ClientCredentials:
     """An OAuth 2.0 client that fetches its own tokens (profile version 2, type ``oauth_client_credentials``).
 
     It authenticates with a secret in the header or, with ``secret_in_body``, in the body (``None``: whichever the
-    endpoint accepts); or, with an ``assertion``, with a token of another issuer (RFC 7523, section 2.2). ``resource``
-    has the URIs that the token is for (RFC 8707).
+    endpoint accepts); or, if there is an ``assertion``, with this token from another issuer (RFC 7523, section 2.2).
+    ``resource`` has the URIs that the requested token is for (RFC 8707).
     """
 
     token_endpoint: str = dataclasses.field(repr=False)  # its query string may contain a secret
@@ -155,7 +157,8 @@ class ClientCredentials:
 class PrivateKeyJwt:
     """An OAuth 2.0 client that signs its grants (profile version 2, type ``oauth_jwt_bearer_private_key_jwt``).
 
-    ``issuer`` is the issuer of the token, which receives the grant; ``audience`` is the resource that the token is for.
+    ``issuer`` is the server that receives the grant and issues the token; ``audience`` is the resource that the token
+    is for.
     """
 
     token_endpoint: str = dataclasses.field(repr=False)  # its query string may contain a secret
@@ -175,7 +178,7 @@ _Stamp = tuple[int, int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile: endpoint (without a trailing slash) and credentials. Its repr masks secrets; it pickles with them.
+    """A profile: endpoint (without a trailing slash) and credentials. Its repr masks secrets, but its pickle has them.
 
     Parameters
     ----------
@@ -199,7 +202,7 @@ class Profile:
 
     @property
     def expiration_time(self) -> dt.datetime | None:
-        """When the bearer token expires (UTC), ``None`` if never or for other kinds of credentials."""
+        """When the bearer token expires (UTC); ``None`` if it never does, or for other kinds of credentials."""
         return self.credentials.expires if isinstance(self.credentials, BearerToken) else None
 
     @classmethod
@@ -211,17 +214,17 @@ class Profile:
         source:
             A path (``str`` or ``PathLike``, also relative), a name (``prod`` for the file
             ``~/.config/delta-sharing/prod.share``, if there is no file ``prod``), a URL that fsspec opens, an open file
-            (which stays open), the profile's JSON object as a mapping or as text, a ``Profile``, or ``None`` for the
-            path, name, URL or JSON text in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token,
-            an assertion or a private key may be a function.
+            (which stays open), the profile's JSON object as a mapping or a string, a ``Profile``, or ``None`` for the
+            path, name, URL or JSON in the environment variable ``DELTA_SHARING_PROFILE``. In a mapping, a token, an
+            assertion or a private key may be a function.
         options:
             Proxy, certificates and timeouts for a profile that is at an https URL.
 
         Raises
         ------
         ProfileError
-            It cannot be found or read, a field is missing, blank or malformed, its version is newer than this package,
-            or its authentication is not supported. An expired token is an error only when it is used.
+            If the profile cannot be found or read, a field is missing, blank or malformed, or its version or type of
+            authentication is not supported. An expired token is an error only when it is used.
         """
         if isinstance(source, Profile):
             return source
@@ -238,7 +241,7 @@ class Profile:
         if isinstance(source, (str, os.PathLike)):
             path = os.fspath(source)
             if not isinstance(path, str):
-                raise ProfileError("Expected the path of a profile file as text, found bytes.")
+                raise ProfileError("Expected the path of a profile file as a string, found bytes.")
             return _from_path(path, options=options)
         if hasattr(source, "read"):
             return _from_text(source.read(), "in the given file object")
@@ -249,8 +252,8 @@ class Profile:
     def reread(self, *, unless_changed: bool = True) -> Profile:
         """Return the profile as its file is now, so that a long-running program can use a rotated token.
 
-        Returns this profile if the file did not change (``unless_changed``), is missing or temporarily invalid, names
-        another server, or if the profile is not from a local file.
+        Returns this profile if it is not from a local file, or if the file is missing or temporarily invalid, names
+        another server, or has not changed (with ``unless_changed``).
         """
         if self._origin is None:
             return self
@@ -261,7 +264,7 @@ class Profile:
         try:
             fresh = _from_path(path)
         except ProfileError as error:
-            _log.debug("The profile changed and cannot be used: %s", error)
+            _log.debug("The profile's file changed, but its new content cannot be used: %s", error)
             return self
         return fresh if fresh.endpoint == self.endpoint else self
 
@@ -347,9 +350,9 @@ def _from_text(content: object, where: str) -> Profile:
     except ValueError:  # not UTF-8, or a number with more digits than Python parses
         reason = reason or "is not valid JSON"
     except RecursionError:
-        reason = "nests too deep"
+        reason = "is nested too deeply"
     if reason is not None:
-        # Raised here; otherwise the decoder's error, with the text and its token, would be in its context.
+        # Raised here; otherwise its context would be the decoder's error, which contains the JSON with the token.
         comma = "" if reason.endswith(" or") else ";"
         raise ProfileError(f"The profile {where} {reason}{comma} download it again from the provider.")
     if not isinstance(fields, dict):
@@ -358,15 +361,15 @@ def _from_text(content: object, where: str) -> Profile:
 
 
 def _what_else(content: object) -> str | None:
-    """Return the kind of file that was given instead of a profile, if it can be recognized."""
+    """Return a clause about the file that was given instead of a profile, if its kind can be recognized."""
     start = content if isinstance(content, (bytes, bytearray)) else str(content).encode("utf-8", "replace")
     start = start[:_START]
     if not bytes(start).strip(b"\xef\xbb\xbf \t\r\n"):
         return "is empty"
     if b"\x00" in start:
-        return "is UTF-16 text, and UTF-8 was expected; save it as UTF-8, or"
+        return "is in UTF-16, but UTF-8 was expected; save it as UTF-8, or"
     if start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
-        return "is an HTML page, such as a page for signing in, and not JSON"
+        return "is an HTML page, perhaps a login page, and not JSON"
     return None
 
 
@@ -473,17 +476,18 @@ def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str) -> str:
         return url
     if not allowed.loopback and is_loopback(urlsplit(url).hostname or ""):
         raise ProfileError(
-            f"'{name}' of the profile {read.where} is on this machine and its 'endpoint' is not; expected both here or "
-            "neither. A token that this machine provides can be named with 'bearerTokenFile'."
+            f"'{name}' of the profile {read.where} is on this machine, but 'endpoint' is not; expected both on this "
+            "machine or neither. To use a token from this machine, put it into a file, and its path in "
+            "'bearerTokenFile'."
         )
     raise ProfileError(
-        f"'{name}' of the profile {read.where} is http, which would send the client's credentials in clear text; "
-        "expected https."
+        f"'{name}' of the profile {read.where} is an http URL, to which the client would send its credentials in clear "
+        "text; expected https."
     )
 
 
 def beside(endpoint: str) -> Allowed:
-    """Return the other addresses that a profile with ``endpoint`` may name."""
+    """Return which other URLs a profile with ``endpoint`` may contain."""
     served = urlsplit(endpoint)
     return Allowed(http=served.scheme == "http", loopback=is_loopback(served.hostname or ""))
 
@@ -495,15 +499,15 @@ def _http_url(read: _ProfileFields, name: str, *, query: bool = False) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ProfileError(f"{expected}; the one found is malformed.") from None
+        raise ProfileError(f"{expected}, but it is malformed.") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ProfileError(
             f"{expected}, such as https://sharing.example.com/delta-sharing; found {shown(url, _OTHER_URL)}."
         )
     if parts.username is not None or parts.password is not None:
-        raise ProfileError(f"{expected} without user name and password in it; credentials are fields of their own.")
+        raise ProfileError(f"{expected} without a user name or password; put credentials into other fields.")
     if parts.fragment or (parts.query and not query):
-        raise ProfileError(f"{expected} without query string and fragment; found one with it.")
+        raise ProfileError(f"{expected} without {'a' if query else 'a query string or a'} fragment; found one.")
     problem = unfetchable(url, Allowed(http=True, loopback=True))
     if problem is not None:
         raise ProfileError(f"{expected}; found {problem}.")
@@ -527,7 +531,8 @@ class _ProfileFields:
         if value is None:
             raise ProfileError(f"The profile {self.where} has no '{name}'; download it again from the provider.")
         if not isinstance(value, str) or not value.strip():
-            raise self.wrong(name, "blank" if isinstance(value, str) else f"a {type(value).__name__}", "text")
+            found = "blank" if isinstance(value, str) else f"of type {type(value).__name__}"
+            raise self.wrong(name, found, "a string")
         return value.strip()
 
     def optional_text(self, name: str) -> str | None:
@@ -535,7 +540,7 @@ class _ProfileFields:
         return None if value is None or value == "" else self.text(name)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return one or several texts; an empty result if the field is missing."""
+        """Return the strings of a field that has one or several; an empty tuple if the field is missing."""
         value = self.fields.get(name)
         if not isinstance(value, (list, tuple)):
             one = self.optional_text(name)
@@ -543,10 +548,10 @@ class _ProfileFields:
         return tuple(_ProfileFields({name: item}, self.where).text(name) for item in value)
 
     def secret(self, name: str) -> SecretSource:
-        """Return the secret ``name``: text, a function, or a file if the field ``name`` + ``File`` has its path."""
+        """Return the secret ``name``: a string, a function, or a file if the field ``name`` + ``File`` has its path."""
         value, path = self.fields.get(name), self.optional_text(f"{name}File")
         if value is not None and path is not None:
-            raise ProfileError(f"The profile {self.where} has both '{name}' and '{name}File'; expected one of them.")
+            raise ProfileError(f"The profile {self.where} has both '{name}' and '{name}File'; expected only one.")
         if path is not None:
             return SecretFile(path)
         return SecretCall(value) if callable(value) else Secret(self.text(name))
@@ -554,5 +559,5 @@ class _ProfileFields:
     def inner(self, name: str) -> _ProfileFields:
         value = self.fields.get(name)
         if not isinstance(value, Mapping):
-            raise self.wrong(name, "missing or not a JSON object", "one")
+            raise self.wrong(name, "missing or not a JSON object", "a JSON object")
         return _ProfileFields(value, f"{self.where} (in '{name}')")

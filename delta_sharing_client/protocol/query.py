@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Query:
-    """The common part of queries: a range, and whether to request changes of the protocol inside it, in delta
-    format."""
+    """The common fields of queries: a range of versions, and whether to request the protocol changes in it (in delta
+    format)."""
 
     starting_version: int | None = None
     ending_version: int | None = None
@@ -56,9 +56,9 @@ class QueryRequest(_Query):
 
     At most one of ``version``, ``timestamp`` (in the protocol's format), ``starting_version`` and ``refresh_token``
     (of the snapshot whose URLs are renewed) is given. Files after ``ending_version`` are dropped if the server sends
-    them. By ``json_predicate_hints`` the server may omit files ("JSON predicates for Filtering"); ``limit_hint`` rows
-    are enough. A token for new URLs is requested where the protocol allows it: for the latest snapshot. An
-    ``asynchronous`` query is computed while we poll, for tables that take long.
+    them. The server may omit files that ``json_predicate_hints`` exclude ("JSON predicates for Filtering"), or that are
+    not needed for ``limit_hint`` rows. A refresh token is requested where the protocol allows it: for the latest
+    snapshot. An ``asynchronous`` query, for slow tables, is computed by the server while the client polls.
     """
 
     json_predicate_hints: str | None = None
@@ -76,11 +76,12 @@ class QueryRequest(_Query):
 
     @property
     def operation(self) -> Operation:
-        """The operation that is read."""
+        """``SNAPSHOT``, or ``STREAMING`` for a range of versions."""
         return Operation.SNAPSHOT if self.starting_version is None else Operation.STREAMING
 
     def body(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, object]:
-        """Return the JSON body for a page: all fields are repeated except those about the refresh token."""
+        """Return the JSON body of the request for a page: all have the same fields, but only the first has those about
+        the refresh token."""
         historical = self.starting_version is not None and ResponseFormat.DELTA in formats
         first = page_token is None
         fields = {
@@ -103,7 +104,7 @@ class ChangesQuery(_Query):
     """A query of the change data feed. ``UsageError`` for an invalid version.
 
     It has one start and at most one end, both inclusive: versions, or timestamps in the protocol's format. ``of_view``
-    states that the changes of a view, which have no versions, are accepted too.
+    also accepts the changes of a view, which have no versions.
     """
 
     starting_timestamp: str | None = None
@@ -114,7 +115,7 @@ class ChangesQuery(_Query):
     operation: ClassVar[Operation] = Operation.CHANGES
 
     def params(self, page_token: str | None, formats: tuple[ResponseFormat, ...]) -> dict[str, str]:
-        """Return the parameters of the query string for a page."""
+        """Return the parameters in the URL of the request for a page."""
         historical = self.include_historical_protocol and ResponseFormat.DELTA in formats
         fields = {
             "startingVersion": self.starting_version,
@@ -132,11 +133,12 @@ TableQuery = Union[QueryRequest, ChangesQuery]
 
 
 class TableResponse:
-    """A response whose head is read and whose ``actions`` are streamed, in ``blocks`` as they arrive or one by one.
+    """A response whose ``head`` has been read, and whose actions are streamed: one by one (``actions``), or in lists as
+    they arrive (``blocks``).
 
-    They are the files of all pages, and ``VersionedMetadata`` and ``VersionedProtocol`` in a range of versions, and can
-    be consumed once. They raise if the response is incomplete, malformed or reports an error, so only an exhausted
-    iterator is a complete response.
+    The actions are the files of all pages, and for a range of versions also ``VersionedMetadata`` and
+    ``VersionedProtocol``. They can be consumed once. Both iterators raise if the response is incomplete, malformed or
+    reports an error, so a response is complete only when its iterator is exhausted.
     """
 
     def __init__(self, pages: ResponseStream) -> None:
@@ -147,13 +149,13 @@ class TableResponse:
 
     @property
     def refresh_token(self) -> str | None:
-        """The token that renews the URLs; ``None`` until ``actions`` is exhausted (or has passed a page with the
-        token)."""
+        """The token that renews the URLs, if the server sent one; ``None`` until the end of the page that has it."""
         return self._pages.refresh_token
 
     @property
     def first_renewal(self) -> int | None:
-        """When the first URL should be replaced (``SharedFile.renew_at``); known once ``actions`` is exhausted."""
+        """When the first of the URLs should be replaced (``SharedFile.renew_at``); known once ``actions`` is
+        exhausted."""
         return self._pages.first_renewal
 
     def close(self) -> None:
@@ -182,11 +184,11 @@ def table_metadata(
     operation: Operation = Operation.SNAPSHOT,
     as_queries: bool = False,
 ) -> TableHead:
-    """Request protocol and metadata, of the latest version or as of ``version`` or ``timestamp``.
+    """Request the protocol and metadata of the latest version, or as of ``version`` or ``timestamp``.
 
-    With ``AUTO`` the server chooses the format, or, with ``as_queries``, the format is that of ``query_table``: in
-    parquet, the schema lacks the metadata of columns. A table without URL access is described as well
-    (``access_modes``). Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
+    With ``AUTO``, the server chooses the format; with ``as_queries``, it is the format that ``query_table`` would use.
+    This matters because in parquet format the schema lacks the metadata of columns. A table without URL access is
+    described as well (``access_modes``). Raises the errors of ``RestClient`` and ``UnsupportedFeatureError``.
     """
     check_version("version", version)
     features = reader_features(operation)
@@ -210,7 +212,8 @@ def _head(transport: Transport, request: Request, rules: ResponseRules) -> Table
     try:
         if response.status is not None or next(response.actions(), None) is not None:
             raise ProtocolError(
-                f"{request.doing}: expected a protocol and a metaData line, found more.", table=request.table
+                f"{request.doing}: expected only a protocol and a metaData line, found another line.",
+                table=request.table,
             )
         return response.head
     finally:
@@ -228,8 +231,8 @@ def query_table(
 ) -> TableResponse:
     """Query a snapshot (by default the latest), the data changes of a range of versions, or the change data feed.
 
-    ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response from
-    servers that do not know it. (The protocol allows two formats in one query, but common servers refuse that.)
+    The ``response_format`` ``AUTO`` requests delta, which can represent every table, and accepts a parquet response
+    from servers that do not know delta. (The protocol allows two formats in one query, but common servers refuse that.)
     ``interrupt`` ends the response, like ``break_off``. This function and ``actions`` raise the errors of
     ``RestClient``, and ``UnsupportedFeatureError`` for a table without URL access or a response of a newer protocol.
     """
@@ -246,7 +249,7 @@ def _asked(
     key: dict[str, str],
     interrupt: Interrupt | None,
 ) -> TableResponse:
-    """Send ``query``; if the server refuses a newer field, send it again without the field, or with its older name."""
+    """Send ``query``; if the server refuses a field, send it again without the field, or with another name for it."""
     try:
         return _query(rest, table, query, formats, key, interrupt)
     except RequestError as error:
@@ -255,7 +258,7 @@ def _asked(
         if query.include_historical_protocol and "includehistoricalprotocol" in (error.server_message or "").lower():
             query = dataclasses.replace(query, include_historical_protocol=False)
         elif "idempotencyKey" in key and "idempotency_key" in error.message:
-            # The specification has idempotencyKey, the reference server's messages have idempotency_key.
+            # The field is idempotencyKey in the specification, but idempotency_key in the reference server's messages.
             key = {"idempotency_key": key["idempotencyKey"]}
         else:
             raise
@@ -300,8 +303,8 @@ def _given(fields: Mapping[str, object]) -> dict[str, object]:
 def _negotiated(
     ask: Callable[[_Formats], T], response_format: ResponseFormat, first: _Formats = (ResponseFormat.DELTA,)
 ) -> T:
-    """Return ``ask(formats)``; with ``AUTO``, first for ``first``, then for parquet if the server supports only
-    that."""
+    """Return the result of ``ask`` for ``response_format``. With ``AUTO``, ask for the formats ``first``, and if the
+    server does not support them, for parquet."""
     if response_format is not ResponseFormat.AUTO:
         return ask((response_format,))
     try:
@@ -315,7 +318,7 @@ def _negotiated(
     except NotFoundError:
         raise
     except (RequestError, ProtocolError):
-        # The format is not the reason; the first error is.
+        # Parquet fails as well, so the format was not the problem; the first error is more helpful.
         raise refused from None
 
 

@@ -1,8 +1,8 @@
 """A query's response as one stream of actions: joins pages, waits for asynchronous queries, resumes broken streams.
 
-``protocol.lines`` decodes the bytes, ``protocol.line_order`` checks the lines. The end of each page, its end-of-stream
-action, the identity of all pages and the range of versions are checked later than actions are returned; if such a check
-fails, the read fails.
+``protocol.lines`` decodes the bytes, and ``protocol.line_order`` checks the lines. Some checks run only after actions
+were returned: the end of a page, its end-of-stream action, the range of versions, and whether all pages are about the
+same version. If one of them fails, the read fails.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ from delta_sharing_client.retry import Transient
 
 MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0
-# After this many more actions, the attempts of an interrupted response start anew.
+# After this many more actions, the attempts to resume an interrupted response are counted from zero again.
 _PROGRESS = 1000
 _id_of = operator.attrgetter("file_id")
-# Words that servers use for a running query and for a failed one; the protocol has only "failed".
+# Words that servers use for a running query and for a failed one; the protocol defines only "failed".
 _RUNNING = re.compile(
     r"(pending|running|(en)?queue[ds]?|in.?(progress|queue)|submitted|accepted|created|scheduled|(not.?)?start(ed|ing)"
     r"|waiting|(process|execut|plann|compil|initiali[sz]|prepar|resum|retry|work)ing|active|ongoing"
-    # The query has a result, which the next poll returns.
+    # The query is complete, and the next poll returns its result.
     r"|succe(ss|eded)|finished|completed?|done|ready)([ _-].*)?"
 )
 _FAILED = re.compile(r"fail(ed|ure)|error|abort(ed)?|cancell?ed|closed|expired|timed?.?out|rejected")
 
 
 class ResponseStream:
-    """All pages of a response. ``head`` is the same for every page; the rest is known once ``actions`` is exhausted.
+    """All pages of a response. ``head`` is the same for every page; the other attributes are final once ``actions`` is
+    exhausted.
 
-    ``make_request`` creates the request for a page from its token (``None`` is the first page) and the id of a
-    running asynchronous query. ``break_off`` sets ``interrupt``; several responses may share it.
+    ``make_request`` creates the request for a page from its token (``None`` for the first page) and the id of the
+    running asynchronous query, if any. ``break_off`` sets ``interrupt``, which several responses may share.
     """
 
     def __init__(
@@ -96,7 +97,8 @@ class ResponseStream:
     def actions(self) -> Generator[list[TableAction], None, None]:
         """Yield the actions of all pages, in batches as they arrive.
 
-        Raises as ``CheckedResponse.actions``, and ``TransportError`` for an interrupted stream that cannot be resumed.
+        Raises the errors of ``CheckedResponse.actions``, and ``TransportError`` for an interrupted stream that cannot
+        be resumed.
         """
         token: str | None = None
         number = 1
@@ -121,8 +123,8 @@ class ResponseStream:
         """Yield the actions of the current page; if it is interrupted, request it again and skip what was returned.
 
         This is correct because both responses have the same version, protocol and metadata, so each lists every file
-        that the request needs, and a logical file is the same in both. Every file is returned once. If a hint excluded
-        different files in the two responses, there may be more files than necessary, never fewer.
+        that the request needs, and a logical file is the same in both. Every file is returned once. If a hint made the
+        server omit different files in the two responses, more files than necessary are returned, never fewer.
         """
         of_snapshot = self._rules.operation is Operation.SNAPSHOT
         handed_out = _Files(str(self._rules.table), self.head.version) if of_snapshot else _Changes()
@@ -134,8 +136,8 @@ class ResponseStream:
                     self._count += len(new)
                     if self._count > MAX_ACTIONS:
                         raise ProtocolError(
-                            f"The server's response lists more than {MAX_ACTIONS:,} files; read a part of the table, "
-                            "with a filter on a partition column or a range of versions.",
+                            f"The server's response lists more than {MAX_ACTIONS:,} files; read only part of the "
+                            "table, with a filter on a partition column or a range of versions.",
                             table=str(self._rules.table),
                         )
                     if new:
@@ -145,17 +147,18 @@ class ResponseStream:
                 self._page.close()
                 self._interrupt.check()
                 if self._count >= failed_at + _PROGRESS:
-                    # Received actions are kept. The consumer may take hours, which do not count towards the retry time.
+                    # Received actions are kept. The consumer may take hours, which must not count towards the retries.
                     tries = self._transport.tries()
                 failed_at = self._count
                 tries.failed(broken)
             handed_out.begin_again()
             self._page = self._open(token)
             try:
-                self._check_same(self._page.head, "The response asked for again")
+                self._check_same(self._page.head, "The repeated response")
             except ProtocolError as changed:
                 raise TransportError(
-                    f"The response broke off, and the table has changed since: {changed.message} Read again.",
+                    f"The response broke off, and the table has changed since then: {changed.message} Read the table "
+                    "again.",
                     table=str(self._rules.table),
                 ) from None
 
@@ -164,7 +167,7 @@ class ResponseStream:
         wait = _FIRST_POLL
         while (status := page.status) is not None:
             self._query_id = self._running(status)
-            # The wait ends with 'total_timeout', and the next poll raises.
+            # The wait ends at the latest with ``total_timeout``; then the next poll raises.
             self._interrupt.sleep(self._transport.deadline.within(wait))
             wait = min(wait * 1.5, _LONGEST_POLL)
             page = self._asked(token)
@@ -182,12 +185,12 @@ class ResponseStream:
             refusal = Refusal(status=None, code=state[:40], message=scrub(said, self._transport.secrets()))
             raise refusal.error(f"Querying {table}", table=table)
         if not _RUNNING.fullmatch(state.lower()):
-            raise ProtocolError(f"Expected queryStatus pending or failed, found {state[:40]!r}.", table=table)
+            raise ProtocolError(f"Expected the query status pending or failed, found {state[:40]!r}.", table=table)
         query_id = status.query_id or self._query_id
         if query_id is None:
-            raise ProtocolError("The server runs the query but sent no queryId.", table=table)
+            raise ProtocolError("The server runs the query asynchronously, but sent no queryId.", table=table)
         if self._query_id is not None and query_id != self._query_id:
-            raise ProtocolError("The server changed the queryId while the query ran.", table=table)
+            raise ProtocolError("The server changed the queryId while the query was running.", table=table)
         return query_id
 
     def _check_same(self, head: TableHead, what: str) -> None:
@@ -201,8 +204,8 @@ class ResponseStream:
 
 
 def ask_once(transport: Transport, request: Request, rules: ResponseRules, loosened: Loosened) -> CheckedResponse:
-    """Send ``request`` once, and return the response after reading its head; errors as in ``Transport.attempt`` and
-    ``CheckedResponse``."""
+    """Send ``request`` once, and return the response after reading its head. Raises the errors of ``Transport.attempt``
+    and ``CheckedResponse``."""
     response = transport.attempt(request)
     subject = Subject(
         doing=request.doing,
@@ -224,13 +227,15 @@ def ask_once(transport: Transport, request: Request, rules: ResponseRules, loose
 
 
 class _Files:
-    """The files of a page that were returned, to skip them if the page is requested again. For a snapshot, which
-    lists each file once, hashes suffice, even for ten million files."""
+    """Remembers the files of a page that were returned, to skip them if the page is requested again.
+
+    It is for snapshots, which list each file once. It keeps only hashes, because there may be millions of files.
+    """
 
     def __init__(self, table: str, version: int) -> None:
         self._table, self._version = table, version
         self._hashes, self._second_hashes = array.array("q"), array.array("q")
-        # The files that the page lists again, and those that were returned before.
+        # The files that the repeated page lists, and those that were returned before.
         self._again: tuple[ListedFiles, Fingerprints] | None = None
 
     def begin_again(self) -> None:
@@ -246,9 +251,9 @@ class _Files:
             names = [file.file_id or without_query(file.action.path) for file in files]
         if self._again is not None:
             listed, before = self._again
-            # If two files had the same id, both would be skipped.
+            # Raises if two files have the same id, because both would be skipped.
             listed.new(actions)
-            # A file skipped by mistake would be missing, so both hashes are compared.
+            # A file that is skipped by mistake would be missing, so both hashes are compared.
             new = before.get(hashes(names)) != second_hashes(names)
             actions, names = [*itertools.compress(actions, new)], [*itertools.compress(names, new)]
         self._hashes.extend(hashes(names))
@@ -257,7 +262,7 @@ class _Files:
 
 
 class _Changes:
-    """The same for a change feed, which lists one file in several versions, and may lack file ids."""
+    """Like ``_Files``, for a change feed, which may list a file in several versions, and may lack file ids."""
 
     def __init__(self) -> None:
         self._names: list[Hashable] = []
@@ -282,7 +287,7 @@ def _change_key(action: TableAction) -> Hashable:
     if isinstance(action, (VersionedMetadata, VersionedProtocol)):
         return type(action), action.version
     vector = action.action.deletion_vector
-    # Two removals or additions of one file in one version can only differ in their deletion vector.
+    # Two removals or two additions of one file in one version can only differ in their deletion vectors.
     rows = None if vector is None else (vector.offset, vector.cardinality)
     name = action.file_id or without_query(action.action.path)
     return type(action.action), action.version, action.timestamp, name, rows

@@ -1,5 +1,7 @@
-"""The endpoints of a sharing server, one method each (protocol, "REST APIs"). The endpoints that list and describe
-are in ``listings``; this module has those that return data."""
+"""The endpoints of a sharing server, one method each (protocol, "REST APIs").
+
+``listings`` has the endpoints that list and describe; this module adds those that return data.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ _ASK = "Ask the data provider for credentials of another kind."
 class RestClient(Listings):
     """The REST API of one profile's server.
 
-    Every method raises ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
-    ``ProfileError`` for an expired token.
+    Every method that sends a request raises ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``,
+    ``ProtocolError``, and ``ProfileError`` for an expired token.
     """
 
     def __repr__(self) -> str:
@@ -51,7 +53,7 @@ class RestClient(Listings):
 
     @property
     def allowed_data(self) -> Allowed:
-        """The URLs that this server may give for data files; final once it has responded."""
+        """The URLs of data files that this server may send; the result may change until the server has responded."""
         return Allowed(http=urlsplit(self.profile.endpoint).scheme == "http", loopback=self.is_here)
 
     # --- versions of tables ---
@@ -59,7 +61,7 @@ class RestClient(Listings):
     def table_version(self, table: AssetName, starting_timestamp: str | None = None) -> int:
         """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
 
-        Servers without the ``/version`` endpoint get a ``HEAD`` request, which has no timestamp.
+        A server without the ``/version`` endpoint gets a ``HEAD`` request instead, unless there is a timestamp.
         """
         doing = f"Asking for the version of {table}"
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
@@ -70,7 +72,7 @@ class RestClient(Listings):
         except RequestError as error:
             if error.status not in UNKNOWN_ENDPOINT or not has_other_way:
                 raise
-            # A 404 may mean the endpoint or the table, whatever its code; HEAD shows which.
+            # A 404, whatever its error code, may mean that the endpoint or that the table is missing; HEAD shows which.
             try:
                 response, body = self.fetch(_table_request("HEAD", table, (), doing))
             except RequestError:
@@ -82,11 +84,11 @@ class RestClient(Listings):
             raise ProtocolError(f"{doing}: the response has no {VERSION_HEADER} header.", table=str(table))
         return version
 
-    # --- files by URL: not in the protocol, but what the server for NetApp StorageGRID has ---
+    # --- files by URL: not in the protocol, but provided by the server for NetApp StorageGRID ---
 
     def list_volume_files(self, volume: AssetRef) -> Iterator[list[VolumeFileItem]]:
-        """List the files of a volume, page by page. ``ProtocolError`` if an entry cannot be read, so that none is
-        left out."""
+        """List the files of a volume, page by page. Raises ``ProtocolError`` if any entry is malformed, so that no file
+        is left out."""
         doing = f"Listing the files of {volume}"
         for page in self.pages((*volume.path, "files"), VolumeFilesPage, doing):
             yield page.items or []
@@ -107,11 +109,11 @@ class RestClient(Listings):
     def credentials(self, asset: AssetRef, location: str | None = None) -> TemporaryCredentials:
         """Generate Temporary Table, Volume, Skill or Model Version Credentials.
 
-        For a table, ``location`` is the requested location, by default its main one; for another asset, it is its
-        storage location, which the response does not repeat.
+        For a table, ``location`` is the requested location, by default the main one; for another asset, it is the
+        asset's storage location, which the response does not repeat.
 
-        Raises ``ProtocolError`` unless there are credentials of exactly one kind (of none for a local directory), and
-        ``UnsupportedFeatureError`` if there are only credentials of an unknown kind.
+        Raises ``ProtocolError`` if the response has credentials of several kinds, or any for a local directory, and
+        ``UnsupportedFeatureError`` if it has none of a known kind.
         """
         doing = f"Asking for storage credentials of {asset}"
         table = str(asset.name) if asset.kind is TABLE else None
@@ -126,8 +128,8 @@ class RestClient(Listings):
         expected = 0 if where.startswith("file:") else 1
         if len(kinds) < expected:
             raise UnsupportedFeatureError(
-                f"{doing}: expected one of {', '.join(map(repr, _CREDENTIALS))}, found none of them, for a location in "
-                f"'{urlsplit(where).scheme}:'. {_WITHOUT_CREDENTIALS if table else _ASK}",
+                f"{doing}: expected one of {', '.join(map(repr, _CREDENTIALS))} for a location with the scheme "
+                f"'{urlsplit(where).scheme}', found none of them. {_WITHOUT_CREDENTIALS if table else _ASK}",
                 feature="temporary credentials",
                 table=table,
             )
@@ -159,7 +161,7 @@ class RestClient(Listings):
                 if error.status not in UNKNOWN_ENDPOINT:
                     raise
         if first is None:
-            raise UsageError(f"A {asset.kind.noun} has no storage credentials; ask for those of one of its versions.")
+            raise UsageError(f"A {asset.kind.noun} has no storage credentials; request those of one of its versions.")
         raise first
 
     # --- streamed responses, for protocol.query ---
@@ -167,24 +169,24 @@ class RestClient(Listings):
     def metadata_request(
         self, table: AssetName, headers: Mapping[str, str], version: int | None, timestamp: str | None
     ) -> Request:
-        """Query Table Metadata, of the latest version or as of ``version`` or ``timestamp``."""
+        """Return the request "Query Table Metadata", for the latest version or as of ``version`` or ``timestamp``."""
         params = {k: str(v) for k, v in (("version", version), ("timestamp", timestamp)) if v is not None}
         doing = f"Reading the metadata of {table}"
         return _table_request("GET", table, ("metadata",), doing, params=params, headers=headers)
 
     def query_request(self, table: AssetName, headers: Mapping[str, str], body: Mapping[str, object]) -> Request:
-        """Read Data from a Table."""
+        """Return the request "Read Data from a Table"."""
         return _table_request("POST", table, ("query",), f"Querying {table}", headers=headers, body=body)
 
     def query_status_request(
         self, table: AssetName, headers: Mapping[str, str], query_id: str, body: Mapping[str, object]
     ) -> Request:
-        """Get the result of an asynchronous query."""
+        """Return the request for the result of an asynchronous query."""
         doing = f"Waiting for the query of {table}"
         return _table_request("POST", table, ("queries", query_id), doing, headers=headers, body=body)
 
     def changes_request(self, table: AssetName, headers: Mapping[str, str], params: Mapping[str, str]) -> Request:
-        """Read Change Data Feed from a Table."""
+        """Return the request "Read Change Data Feed from a Table"."""
         doing = f"Reading the changes of {table}"
         return _table_request("GET", table, ("changes",), doing, params=params, headers=headers)
 

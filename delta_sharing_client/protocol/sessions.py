@@ -1,7 +1,7 @@
 """HTTP sessions for REST: ``requests``, with time limits, checks for completeness, and cancellation.
 
 ``http.client`` accepts a closed connection as the end of the headers, reads trailers without limit, and reuses a
-connection with unread bytes. The classes here read its responses instead.
+connection with unread bytes. The classes here prevent all three.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tr
 from delta_sharing_client.threads import Threads
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
-# The limit of the headers, and of lines between two chunks of a body: chunk sizes and trailers.
+# The limit in bytes for the headers of a response, and for the lines around a chunk of its body: sizes and trailers.
 _LONGEST_HEAD = 256 * 1024
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d\b")
 
 
 class Session(requests.Session):
-    """A session with connections only: no cookies, no headers, no ~/.netrc, no redirects.
+    """A session that holds connections only: it stores no cookies, ignores ``~/.netrc`` and follows no redirects.
 
-    Everything else is passed with each request, including a ``Network``'s arguments, so threads may share it.
+    Each request brings everything else, including the arguments of a ``Network``, so threads may share a session.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Session(requests.Session):
             self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
 
     def ask(self, method: str, url: str, limits: RequestLimits, **sent: Any) -> requests.Response:
-        """Send one request within ``limits``, and return its response, whose body is not read.
+        """Send one request within ``limits``, and return its response, whatever its status; the body is not read yet.
 
-        ``sent`` are headers, data and auth, as in ``requests``. Redirects are not followed: a redirect could send a
-        secret elsewhere. Raises ``Transient``, ``TransportError`` and ``ProtocolError`` for failures of the network,
-        whatever the status.
+        ``sent`` has the headers, data and auth of the request, as in ``requests``. Redirects are not followed, because
+        a redirect could send a secret elsewhere. Raises ``Transient``, ``TransportError`` or ``ProtocolError`` if no
+        response arrives.
         """
         limits.check()
         options, within = limits.options, limits.deadline.within
@@ -95,13 +95,13 @@ class Session(requests.Session):
         raise failure  # raised here, because the library's error contains the request with its URL and secret
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None: callers follow redirects themselves, without reading their bodies, which requests would do."""
+        """Return ``None``, because callers follow redirects; ``requests`` would read the body of each redirect."""
         return None
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """An adapter whose ``cert`` is a ``Network`` with a TLS context; requests would read certificate files for each
-    connection."""
+    """An adapter that takes a ``Network`` as ``cert`` and uses its TLS context; ``requests`` would read the certificate
+    files for each connection."""
 
     def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
         host, _ = super().build_connection_pool_key_attributes(request, verify, None)
@@ -112,7 +112,7 @@ class _Adapter(requests.adapters.HTTPAdapter):
         return host, {"ssl_context": context, "cert_reqs": "CERT_REQUIRED"}
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        """Done by ``Network.tls``."""
+        """Do nothing, because ``Network.tls`` has loaded the certificates."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
@@ -134,7 +134,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 class _Source(io.RawIOBase):
-    """The bytes of one response; ``limits`` apply to each wait for them."""
+    """The bytes of one response; ``limits`` apply to each wait for more bytes."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, limits: RequestLimits) -> None:
         self._raw, self._sock, self._limits = raw, sock, limits
@@ -152,7 +152,7 @@ class _Source(io.RawIOBase):
         self._limits.use(None)
 
     def refuse(self) -> None:
-        """Do not reuse the connection."""
+        """Shut the connection down, so that it is not reused."""
         shut(self._sock)
 
     def close(self) -> None:
@@ -162,8 +162,8 @@ class _Source(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """A ``_Source`` with a buffer. It refuses endless lines, and connections with extra bytes after a response,
-    which make later responses unreliable."""
+    """A buffered ``_Source``. It refuses endless lines, and shuts down a connection if bytes follow the response,
+    because they could be mistaken for the next response."""
 
     def __init__(self, source: _Source) -> None:
         super().__init__(source)
@@ -178,7 +178,7 @@ class _Lines(io.BufferedReader):
         return line
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or size > 2:  # otherwise this is the end of a chunk
+        if size is None or size > 2:  # two bytes are the line end after a chunk
             self._of_lines = 0
         return super().read(size)
 
@@ -234,7 +234,7 @@ class _Connection(urllib3.connection.HTTPConnection):
 
     def __init__(self, host: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(host, *args, **kwargs)
-        # With the trailing dot, if any: then the name is looked up as it is.
+        # Keeps a trailing dot, with which the name is looked up as it is, without search domains.
         self._name = host
         self._is_here: bool | None = None
 
@@ -256,9 +256,9 @@ class _Connection(urllib3.connection.HTTPConnection):
         under_way.use(self.sock)
 
     def _address_of_proxy(self) -> str:
-        """Return the address of the first proxy to respond; its name if it has one address, or none responds.
+        """Return the proxy's address that connects first; its name if it has one address, or if none responds.
 
-        The proxy looks up the server's name.
+        The name of the server is not looked up here, because the proxy does that.
         """
         try:
             addresses = socket.getaddrinfo(self._name, self.port, type=socket.SOCK_STREAM)
@@ -269,7 +269,7 @@ class _Connection(urllib3.connection.HTTPConnection):
         except TimeoutError as error:
             raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
         except (OSError, UnicodeError):
-            # This fails again, with urllib3's own error.
+            # urllib3 then fails to connect as well, and raises its own error.
             return self.host
 
     def _connected(self) -> socket.socket:
@@ -294,7 +294,7 @@ class _Connection(urllib3.connection.HTTPConnection):
 
     @property
     def is_connected(self) -> bool:
-        # Bytes that TLS has already read from the socket.
+        # The number of bytes that TLS has read from the socket, but that nobody has read from TLS.
         pending = getattr(self.sock, "pending", None)
         return super().is_connected and not (pending is not None and pending())
 
@@ -335,8 +335,9 @@ def connected(
 ) -> socket.socket:
     """Return a socket that is connected to an address of ``host`` that ``reach`` allows.
 
-    Addresses are tried in parallel, because each address that does not respond would take ``seconds``. ``options``
-    are for ``setsockopt``. Raises ``OutOfReach`` if no address is allowed, and other ``OSError``.
+    Several addresses are tried in parallel, because otherwise each address that does not respond would take
+    ``seconds``. ``options`` are arguments of ``setsockopt``. Raises ``OutOfReach`` if no address is allowed, and
+    another ``OSError`` if none can be connected to.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     allowed = [each for each in addresses if reach.allows(str(each[4][0]))]
@@ -362,7 +363,7 @@ def _one_connected(address_info: Any, seconds: float | None) -> socket.socket:
 
 
 def _first_connected(addresses: list[Any], seconds: float | None) -> socket.socket:
-    # Imported here, as asyncio takes a while to import, and most hosts have one address.
+    # Imported here, because asyncio is slow to import and most hosts have only one address.
     import asyncio
 
     import aiohappyeyeballs
@@ -372,7 +373,7 @@ def _first_connected(addresses: list[Any], seconds: float | None) -> socket.sock
             return await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_STAGGER)
 
     def run() -> socket.socket:
-        # With a loop factory, it does not replace the event loop that the user may have set for this thread.
+        # With a loop factory, the runner does not replace the event loop that the user may have set for this thread.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(first())
 
@@ -385,19 +386,19 @@ def _first_connected(addresses: list[Any], seconds: float | None) -> socket.sock
     try:
         return threads.submit(run).result()
     finally:
-        # Ctrl-C does not wait for it.
+        # Without waiting, so that Ctrl-C ends the attempt at once.
         threads.shutdown(wait=False)
 
 
-# === A file, from anywhere ===
+# === Downloads of single files ===
 
 
 def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes:
-    """Return the body of a GET of at most ``limit`` bytes, with the proxy, certificates, time limits and retries of
-    ``options``; ``doing`` describes it in messages. No credentials are sent.
+    """Request ``url`` with GET, without credentials, and return the body, which may have at most ``limit`` bytes.
 
-    Raises ``FileNotFoundError`` for the status 404; ``ProtocolError`` or ``TransportError`` if the URL, or one that it
-    redirects to, is not allowed (``network.unfetchable``), or if no complete response arrives.
+    ``options`` has the proxy, certificates, time limits and retries; ``doing`` describes the download in messages.
+    Raises ``FileNotFoundError`` for the status 404, and ``ProtocolError`` or ``TransportError`` if the URL, or one that
+    it redirects to, is not allowed (``network.unfetchable``), or if no complete response arrives.
     """
     deadline = Deadline(options.total_timeout)
     allowed = Allowed(loopback=is_loopback(urlsplit(url).hostname or ""))
@@ -407,7 +408,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
         for _ in range(MAX_REDIRECTS + 1):
             if (problem := unfetchable(target, allowed)) is not None:
                 raise ProtocolError(f"{doing} failed: its URL has {problem}.")
-            # The user chose the first URL, which may be a name of this machine.
+            # The user chose the first URL, so its host may be a name of this machine.
             reach = Reach.ANY if target == url else allowed.reach(target)
             response, body = exchange(
                 "GET", target, RequestLimits(options, deadline, doing, None, reach=reach), limit=limit
@@ -439,8 +440,8 @@ def exchange(
     headers: Mapping[str, str] | None = None,
     data: Any = None,
 ) -> tuple[requests.Response, bytes]:
-    """Send one request on a connection of its own; return the response and its body of at most ``limit`` bytes. Errors
-    as in ``Session.ask``."""
+    """Send one request on its own connection, and return the response and its body, which may have at most ``limit``
+    bytes. Raises the errors of ``Session.ask`` and ``body_chunks``."""
     headers = {"Accept-Encoding": ACCEPTED_ENCODINGS, **(headers or {})}
     with Session() as session, session.ask(method, url, limits, headers=headers, data=data) as response:
         return response, b"".join(body_chunks(response, limits.doing, limit=limit))

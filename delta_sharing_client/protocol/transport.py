@@ -1,4 +1,4 @@
-"""HTTP to the sharing server: single requests, with retries, and errors as our exceptions."""
+"""HTTP requests to the sharing server: sign-in, retries, redirects, and errors as our exceptions."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ TransportT = TypeVar("TransportT", bound="Transport")
 class Request:
     """One request.
 
-    ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request for messages; ``table``
-    is named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog`` sends it
-    to the profile's Iceberg endpoint.
+    ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request in messages; ``table``
+    is named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog`` sends the
+    request to the profile's Iceberg endpoint.
     """
 
     method: str
@@ -92,14 +92,14 @@ class Request:
 class Transport:
     """Sends requests to one profile's endpoint. Safe in threads and after a fork; pickles without connections.
 
-    The file of ``profile`` is read again when it changes. ``options`` has time-outs, limits of retries and headers.
-    ``user_agent`` is the start of the ``User-Agent`` header (streams:
+    The file of ``profile`` is read again when it changes. ``options`` has timeouts, retry limits and headers.
+    ``user_agent`` is the start of the ``User-Agent`` header (for streams
     ``Delta-Sharing-SparkStructuredStreaming/...``, which servers look for). A provider can find the requests of a
-    read by ``query_id``; with ``None`` each request has its own. ``deadline`` is the end of the operation, if the
-    transport belongs to one.
+    read by its ``query_id``; if it is ``None``, each request has its own id. ``deadline`` is the end of the operation,
+    if the transport belongs to one.
 
-    Two compare equal if they were made for equal profiles. So equal reads of different clients are equal, and reads of
-    two recipients at one server are not, as they may get different rows.
+    Two transports compare equal if they were made for equal profiles. So equal reads of different clients are equal,
+    and reads of two recipients at one server are not, because they may get different rows.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, *, user_agent: str | None = None) -> None:
@@ -110,7 +110,7 @@ class Transport:
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
         self.deadline = Deadline(None)
-        # Values that are requested once, shared by copies.
+        # Values that are requested only once; copies share them.
         self.known: dict[tuple[str, object], Any] = {}
         self._interrupt: Interrupt | None = None
 
@@ -133,12 +133,11 @@ class Transport:
 
     @property
     def is_here(self) -> bool:
-        """Whether the server is on this machine. Its name may resolve to another machine until it has responded from
-        here."""
+        """Whether the server is on this machine: by its name until it has responded, and then by its address."""
         return self._server.is_here
 
     def tries(self) -> Tries:
-        """Return the attempts of one request, within the deadline of the operation."""
+        """Return a counter for the attempts of one request, within the deadline of the operation."""
         sleep = None if self._interrupt is None else self._interrupt.sleep
         return Tries(self.options, self.deadline, sleep=sleep)
 
@@ -147,9 +146,9 @@ class Transport:
         return self.tries().call(attempt)
 
     def for_read(self: TransportT, options: ReadOptions, query_id: str | None = None) -> TransportT:
-        """Return a copy with other options, and one query id (by default a new one) for all the requests of a read.
+        """Return a copy with ``options``, and one query id (by default a new one) for all requests of a read.
 
-        It shares connections and sign-in with this one.
+        The copy shares connections and the current profile with this transport.
         """
         other = copy.copy(self)
         other.options = options
@@ -189,8 +188,8 @@ class Transport:
     def attempt(self, request: Request) -> requests.Response:
         """Send ``request`` once and return its 2xx response, with the body unread.
 
-        Raises ``Transient`` if a retry may help. After a 401 it tries once more if the credentials have changed: an
-        OAuth token, or the profile's file.
+        Raises ``Transient`` if a retry may help. After a 401, the request is sent once more if it would have other
+        credentials: a new OAuth token, or those of a changed profile file.
         """
         forks.check()
         try:
@@ -211,7 +210,7 @@ class Transport:
 
     def chunks(self, response: requests.Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
         """Yield the body as it arrives; raise ``Transient`` if it ends early or is too slow."""
-        # A context manager from a generator could be closed late, by the garbage collector.
+        # Without a generator-based context manager, which the garbage collector could close late.
         try:
             yield from body_chunks(response, request.doing, request.table, limit=limit)
         except (Transient, DeltaSharingError) as failure:
@@ -219,11 +218,11 @@ class Transport:
             raise
 
     def secrets(self) -> list[str]:
-        """Return the texts that must never appear in a message."""
+        """Return the strings that must never appear in a message."""
         return self._auth.secrets()
 
     def _complete(self, failure: Transient | DeltaSharingError, request: Request) -> None:
-        """Add the query id to an error; raise another one if the deadline ended the wait."""
+        """Add the query id to an error. If the deadline ended the wait, raise an error that says so instead."""
         error = failure.error if isinstance(failure, Transient) else failure
         if not isinstance(error, (ProfileError, UsageError)):  # those are raised before a request is sent
             error.query_id = self.query_id or request.query_id
@@ -249,8 +248,8 @@ class Transport:
         endpoint = profile.iceberg_endpoint if request.to_catalog else profile.endpoint
         if endpoint is None:
             raise UsageError(
-                f"{request.doing} failed: the profile has no 'icebergEndpoint', so its server shares no Iceberg tables;"
-                " ask the provider for a profile with it."
+                f"{request.doing} failed: the profile has no 'icebergEndpoint', which Iceberg tables need; ask the "
+                "provider for a profile with it."
             )
         url = "/".join((endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
@@ -271,15 +270,15 @@ class Transport:
 
     @property
     def _redirects(self) -> Allowed:
-        """Redirect statuses of the server; ``_target`` compares the schemes."""
+        """The URLs to which the server may redirect; ``_target`` also compares the schemes."""
         return Allowed(http=True, loopback=self.is_here)
 
     def _send(
         self, request: Request, url: str, reach: Reach, *, trusted: bool = True, is_redirect: bool = False
     ) -> requests.Response:
-        """Send ``request`` to ``url``; with credentials and the caller's headers only if it is ``trusted``.
+        """Send ``request`` to ``url``; with credentials and the caller's headers only if the URL is ``trusted``.
 
-        ``reach`` has the addresses to which it may connect.
+        ``reach`` has the addresses to which the request may connect.
         """
         query_id = self.query_id or request.query_id
         agents = (self._first_agents, _own_user_agent(), f"QueryId-{query_id}", self._last_agent)
@@ -311,12 +310,12 @@ class Transport:
         return error
 
     def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
-        """Return the target of a redirect, and whether it gets the credentials: only the same server does."""
+        """Return the target of a redirect, and whether it gets the credentials, as only the same server does."""
         # Clients turn a POST into a GET after 301, 302 and 303, which would be a different request.
         if request.method == "POST" and response.status_code in (301, 302, 303):
             raise RequestError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) a {request.method}; the "
-                "profile's endpoint is outdated.",
+                f"{request.doing} failed: the server redirects ({response.status_code}) a {request.method} request; "
+                "the profile's endpoint may be outdated, ask the data provider.",
                 status=response.status_code,
                 table=request.table,
             )
@@ -325,8 +324,8 @@ class Transport:
         problem = unfetchable(url, self._redirects)
         if problem is not None:
             raise ProtocolError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) to an address that cannot be "
-                f"used: found {problem}.",
+                f"{request.doing} failed: the server redirects ({response.status_code}) to a URL that is not allowed: "
+                f"found {problem}.",
                 table=request.table,
             )
         trusted = not self._server.session().should_strip_auth(here, url)  # type: ignore[no-untyped-call]
@@ -342,7 +341,7 @@ class Transport:
 def _reach(request: Request, profile: Profile) -> Reach:
     """Return the addresses to which a request to an endpoint of the profile may connect.
 
-    A remote server must not name a service of this machine as its catalog.
+    A profile for a remote server must not name a service of this machine as its catalog.
     """
     if not request.to_catalog or leads_here(urlsplit(profile.endpoint).hostname or ""):
         return Reach.ANY
@@ -353,11 +352,12 @@ class _Server:
     """The state that all requests to one server share: connections, and the current profile."""
 
     def __init__(self, profile: Profile) -> None:
-        # Only the second changes when a token is renewed in its file.
+        # ``profile`` changes when a new token is written to the profile's file; ``given`` never changes.
         self.given = self.profile = profile
-        # Whether the server responded from this machine, from another one, or both (its name may have many addresses).
+        # True if the server responded from this machine, false if from another one; both if its name leads to both.
         self.places: set[bool] = set()
-        # By process. There is no lock, because a forked child would wait for one held by another thread of the parent.
+        # By process id. Without a lock, because a forked child would wait forever for one that a thread of the parent
+        # held.
         self._sessions: dict[int, Session] = {}
 
     def __getstate__(self) -> tuple[Profile, Profile]:
@@ -379,12 +379,12 @@ class _Server:
     def is_here(self) -> bool:
         if self.places:
             return self.places == {True}
-        # Through a proxy, only addresses that cannot belong to this machine.
+        # Not known yet, or never through a proxy. A name below localhost may resolve to another machine.
         host = urlsplit(self.profile.endpoint).hostname or ""
         return is_loopback(host) and not host.endswith(".localhost")
 
     def session(self) -> Session:
-        # Here, as requests takes a while to import.
+        # Imported here, because requests is slow to import.
         from delta_sharing_client.protocol.sessions import Session
 
         session = self._sessions.get(os.getpid())
@@ -401,7 +401,8 @@ class _Server:
 
 
 def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
-    """Return the caller's and the environment's additions to ``User-Agent`` and headers; ``UsageError`` if invalid."""
+    """Return the end of ``User-Agent`` and the headers that the caller and the environment add; ``UsageError`` if
+    invalid."""
     agent = options.user_agent if options.user_agent is not None else os.environ.get(_AGENT_VARIABLE) or None
     if agent is not None:
         _check_header(agent, "'user_agent'")
@@ -412,13 +413,14 @@ def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
         headers_of_file = None
     if not isinstance(headers_of_file, dict):
         raise UsageError(
-            f"The environment variable '{_HEADERS_VARIABLE}' must hold a JSON object; found something else."
+            f"The environment variable '{_HEADERS_VARIABLE}' must contain a JSON object; found something else."
         )
     headers = {**headers_of_file, **dict(options.headers)}
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
             raise UsageError(
-                f"The header {name!r} of 'headers' cannot be set; expected one that the protocol leaves free."
+                f"The header {name!r} of 'headers' cannot be set; expected a valid name of a header that this client "
+                "does not set itself."
             )
         _check_header(value, f"The header {name!r} of 'headers'")
     return agent, headers
@@ -426,7 +428,7 @@ def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
 
 def _check_header(value: object, what: str) -> None:
     if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-        raise UsageError(f"{what} must be text of printable ASCII characters; found something else.")
+        raise UsageError(f"{what} must be a string of printable ASCII characters; found something else.")
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Ends a REST request before its response is complete: time limits, and cancellation from another thread."""
+"""What ends a REST request before its response is complete: time limits, and cancellation from another thread."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 class RequestLimits:
     """Enforces the limits of one REST request; every wait for the bytes of its response goes through it.
 
-    ``options``: the headers must be complete ``read_timeout`` after their first byte; for ``min_bytes_per_second`` see
-    ``Throughput``. ``deadline`` is that of the operation, and ``interrupt`` cancels it. ``doing`` and ``table`` are for
-    messages. ``reach`` has the addresses that the request may connect to.
+    The headers must be complete within ``options.read_timeout`` after their first byte; for ``min_bytes_per_second``
+    see ``Throughput``. ``deadline`` is the end of the operation, and ``interrupt`` cancels the operation. ``doing`` and
+    ``table`` are for messages. ``reach`` has the addresses that the request may connect to.
 
-    ``is_here`` says whether it was sent to this machine; ``None`` before that, and through a proxy.
+    ``is_here`` is whether the request was sent to this machine; ``None`` before it is sent, and through a proxy.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class RequestLimits:
         self._in_head = True
 
     def check(self) -> None:
-        """Raise ``TransportError`` or ``CancelledError`` if no request may be sent any more."""
+        """Raise ``TransportError`` after the deadline, or ``CancelledError`` if the operation was cancelled."""
         self.deadline.check(self.doing, self.table)
         if self._interrupt is not None:
             self._interrupt.check()
 
     def use(self, sock: socket.socket | None) -> None:
-        """Register the socket of the request for its interrupt; ``None`` after its end."""
+        """Register the socket of the request, which the interrupt shuts down; ``None`` after the request."""
         if self._interrupt is not None:
             self._interrupt.use(sock)
 
@@ -77,7 +77,7 @@ class RequestLimits:
             return count
         self._head_by = self._head_by or now + self._timeout
         if now > self._head_by:
-            raise self._throughput.slow(f"the head of the response is not complete after {self._timeout:g} s")
+            raise self._throughput.slow(f"the headers of the response are not complete after {self._timeout:g} s")
         return count
 
     def head_is_complete(self) -> None:
@@ -85,8 +85,10 @@ class RequestLimits:
 
 
 class Interrupt:
-    """Cancels the REST requests of one operation from another thread: the current one, waits between attempts, and all
-    later ones raise ``CancelledError`` or a connection error."""
+    """Cancels the REST requests of one operation from another thread.
+
+    The current request, waits between attempts, and all later requests raise ``CancelledError`` or a connection error.
+    """
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -94,7 +96,7 @@ class Interrupt:
         self._socket: socket.socket | None = None
 
     def set(self) -> None:
-        """Cancel them."""
+        """Cancel the requests."""
         self._over.set()
         with self._lock:
             shut(self._socket)
@@ -110,7 +112,7 @@ class Interrupt:
             raise CancelledError
 
     def use(self, sock: socket.socket | None) -> None:
-        """Register the socket of the current request; ``None`` after its end."""
+        """Register the socket of the current request; ``None`` after the request."""
         with self._lock:
             self._socket = sock
             if self._over.is_set():
@@ -119,11 +121,11 @@ class Interrupt:
 
 def shut(sock: Any) -> None:
     """Shut the connection down, so that a thread that reads from it wakes up."""
-    # The socket below TLS, because TLS's own shutdown would free the reading thread's session. A proxy's TLS in TLS
-    # wraps a socket.
+    # Shut down the socket below TLS, because TLS's own shutdown would free the session that another thread reads from.
+    # For TLS inside a proxy's TLS, ``sock`` is a wrapper with the socket in ``socket``.
     plain = getattr(sock, "socket", sock)
     with contextlib.suppress(OSError, AttributeError):
-        # With this, close() tells the other side immediately, which may be waiting to send more.
+        # With this option, close() informs the other side at once, which may be waiting to send more.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if isinstance(plain, socket.socket):
             socket.socket.shutdown(plain, socket.SHUT_RDWR)
@@ -163,11 +165,11 @@ class _Sending(threading.local):
 under_way = _Sending()
 
 
-# === Failures of the libraries, which are imported after one ===
+# === Failures of the HTTP libraries; ``failures`` is imported only after one ===
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of the HTTP libraries, for ``except``, which evaluates it only after a failure."""
+    """Return the exceptions of the HTTP libraries, for ``except``, which calls this only after a failure."""
     from delta_sharing_client import failures
 
     return failures.LIBRARY_ERRORS
@@ -176,7 +178,7 @@ def library_errors() -> tuple[type[Exception], ...]:
 def network_failure(
     error: Exception, doing: str, table: str | None, *, receiving: bool = False
 ) -> Transient | DeltaSharingError:
-    """Like ``failures.translated``; an endpoint that refuses connections is probably wrong."""
+    """Like ``failures.translated``; refused connections are retried only briefly, as the endpoint is probably wrong."""
     from delta_sharing_client import failures
 
     return failures.translated(error, doing, table, receiving=receiving, refused_briefly=True)

@@ -1,9 +1,9 @@
-"""A long change feed in windows of versions: each window is requested separately, and is complete before the next
-one starts.
+"""A long change feed in windows of versions: each window is requested separately, and is complete before the next one
+starts.
 
 The protocol does not define the order of lines in a response (the reference server once listed the change files of all
 versions, then all added files, then all removed ones), so no version is known to be complete before the end of the
-response. But a response has exactly the requested versions.
+response. But a response contains only the requested versions, so a window is complete at the end of its response.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
-"""A feed of fewer actions is listed by one query. Its rows may as well wait for the last line."""
-# A window should have about this many times ``FEW`` actions; a window with more than the second number is split.
+"""A feed of fewer actions is listed by one query, because its last line arrives soon enough."""
+# A window should have about ``_WANTED * FEW`` actions; a window with more than ``_MOST * FEW`` is split.
 _WANTED, _MOST = 4, 8
-# The number of windows whose new URLs are kept; the reader is at one or two of them.
+# The number of windows whose renewed URLs are kept; the reader is in one or two windows at a time.
 _FRESH = 3
 
 
 class FeedWindow(NamedTuple):
-    """The actions of the versions ``first`` (``None``: the start of the feed) to ``last``."""
+    """The actions of a window, which starts at the version ``first`` (``None``: at the start of the feed)."""
 
     first: int | None
     head: TableHead
@@ -44,8 +44,8 @@ class FeedWindow(NamedTuple):
 class FeedWindows:
     """The windows of a feed, oldest first, for a single consumer thread.
 
-    ``end`` describes the table at ``last``, the feed's last version, according to the feed itself. ``urls`` renews
-    URLs of files in windows that were returned.
+    ``end`` describes the table at ``last``, the feed's last version, as the feed states it. ``urls`` renews the URLs of
+    the files in the windows that were yielded.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FeedWindows:
 
     def windows(self) -> Generator[FeedWindow, None, None]:
         """Yield the windows; each is listed on demand. Errors as in ``TableResponse.actions``."""
-        # The range contains versions with files, wherever it starts. The last version seen may be incomplete.
+        # The first window ends at a version that was seen, so it has files. The last version seen may be incomplete.
         ends = self._seen[:-1] or self._seen
         first, width = None, 1
         while first is None or first <= self.last:
@@ -89,8 +89,8 @@ class FeedWindows:
         ) as response:
             if response.head.response_format is not response_format:
                 raise ProtocolError(
-                    f"The changes up to version {end} must have the {response_format.value} response format, like "
-                    f"those before, but have the {response.head.response_format.value} one.",
+                    f"Expected the changes up to version {end} in the {response_format.value} response format, like "
+                    f"the earlier changes, found the {response.head.response_format.value} format.",
                     table=str(self._table),
                 )
             actions = list(itertools.islice(response.actions, None if most is None else most + 1))
@@ -105,8 +105,8 @@ def feed_windows(
 ) -> FeedWindows | None:
     """Return the windows of a feed whose ``response`` starts with ``beginning``; ``None`` if one query must list it.
 
-    One query is needed for a view, whose changes have no versions; for an end timestamp, whose version the server
-    does not state; for a single version; and if the server cannot list the last version separately.
+    One query must list the changes of a view, which have no versions; a feed up to a timestamp, whose version the
+    server does not state; a single version; and any feed of a server that cannot list the last version separately.
     """
     if query.ending_timestamp is not None:
         return None
@@ -121,7 +121,7 @@ def feed_windows(
             last = min(last, query.ending_version)
         if last == seen[0]:
             return None
-        # From the feed and not from the metadata endpoint, which on older servers describes the current version.
+        # From the feed and not from the metadata endpoint, which always describes the current version on older servers.
         at_end = dataclasses.replace(query, starting_version=last, starting_timestamp=None, ending_version=last)
         with query_table(rest, table, at_end, response_format=response_format) as described:
             end = described.head
@@ -150,8 +150,8 @@ class WindowUrls:
         vars(self).update(state, _fresh={}, _lock=threading.Lock())
 
     def add(self, end: int, source: RefreshingUrls) -> None:
-        """Add the source of URLs for the versions after the last ``end``, up to this one."""
-        # The copy does not keep the response.
+        """Add the source of URLs for the versions after the previous ``end``, up to this ``end``."""
+        # A copy does not keep the response.
         self._sources.append(copy.copy(source))
         self._ends.append(end)
 

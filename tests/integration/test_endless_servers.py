@@ -308,7 +308,7 @@ def test_head_of_a_response_may_take_the_read_timeout(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
     read(watch, clock, 10, 59)
     read(watch, clock, 10, 59)
-    with pytest.raises(Transient, match="the head of the response is not complete after 60 s"):
+    with pytest.raises(Transient, match="the headers of the response are not complete after 60 s"):
         read(watch, clock, 10, 2)
 
 

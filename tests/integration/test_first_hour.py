@@ -265,7 +265,7 @@ def test_file_takes_precedence_over_a_profile_name(named: Path) -> None:
 def test_error_for_a_missing_name_lists_the_others(named: Path) -> None:
     (named / "test.share").write_text("{}")
     (named / "notes.txt").touch()
-    with pytest.raises(ds.ProfileError, match=r"no profile file at 'prd'; .*, or name one of prod, test in '"):
+    with pytest.raises(ds.ProfileError, match=r"no profile file at 'prd'; .*, or use .* prod, test in '"):
         ds.SharingClient("prd")
 
 

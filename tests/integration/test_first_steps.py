@@ -207,7 +207,7 @@ def test_error_says_that_the_endpoint_has_a_wrong_path(
     serve_demo: Any, use: Callable[[ds.SharingClient], object]
 ) -> None:
     origin = serve_demo.endpoint.partition("/delta-sharing")[0]
-    for path, hint in [("", "which has no path, as most endpoints do"), ("/delta-sharin", ": compare it with that of")]:
+    for path, hint in [("", "has no path, but most have one"), ("/delta-sharin", ". Compare it with the endpoint in")]:
         with pytest.raises(ds.NotFoundError) as caught:
             use(ds.SharingClient({**serve_demo.profile, "endpoint": origin + path}))
         assert caught.value.message.count(ENDPOINT.replace("{endpoint}", origin + path)) == 1

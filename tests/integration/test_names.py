@@ -142,7 +142,7 @@ def test_head_returns_a_frame(client: ds.SharingClient) -> None:
         ("demo.shop.oders", "Did you mean 'demo.shop.orders'?"),
         ("demo.shp.orders", "Did you mean 'demo.shop.orders'?"),
         ("dmo.shop.orders", "Did you mean 'demo.shop.orders'?"),
-        ("x.y.z", "'list_all_tables()' or 'delta-sharing tables' lists what is shared."),
+        ("x.y.z", "Use 'list_all_tables()' or 'delta-sharing tables' to list what is shared."),
     ],
 )
 def test_error_suggests_the_nearest_name(
@@ -166,7 +166,7 @@ def test_profile_without_shares_is_reported(tmp_path: pathlib.Path) -> None:
         (lambda client: client.list_tables("demo.shp"), "Did you mean 'demo.shop'?"),
         (lambda client: client.list_tables("dem.shop"), "Did you mean 'demo'?"),
         (lambda client: client.list_all_tables("dem"), "Did you mean 'demo'?"),
-        (lambda client: client.list_tables("demo.xyz"), "There are: demo.shop, demo.weather, demo.lake."),
+        (lambda client: client.list_tables("demo.xyz"), "These exist: demo.shop, demo.weather, demo.lake."),
         (lambda client: list(client["demo"]["weathr"]), "Did you mean 'demo.weather'?"),
     ],
 )

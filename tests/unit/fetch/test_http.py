@@ -147,7 +147,7 @@ SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
         (
             b"HTTP/1.1 403 Forbidden\r\n\r\n\xef\xbb\xbf<?xml version='1.0'?><Error><Code>AccessDenied</Code>"
             b"<Message>Request has expired &amp; gone.</Message></Error>",
-            "refused its URL (HTTP status 403, AccessDenied: Request has expired & gone).",
+            "refused the file's URL (HTTP status 403, AccessDenied: Request has expired & gone).",
         ),
         (
             b"HTTP/1.1 409 Conflict\r\nx-ms-error-code: PublicAccessNotPermitted\r\n\r\n{}",
@@ -156,9 +156,9 @@ SIGNATURE = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
         (
             b"HTTP/1.1 400 Bad\r\n\r\n<Error><Code>A</Code><Message>not %s</Message>"
             b"<StringToSign>planted</StringToSign></Error>" % SIGNATURE.encode(),
-            "refused its URL (HTTP status 400, A: not ***).",
+            "refused the file's URL (HTTP status 400, A: not ***).",
         ),
-        (b"HTTP/1.1 410 Gone\r\n\r\n", "refused its URL (HTTP status 410); it may have expired."),
+        (b"HTTP/1.1 410 Gone\r\n\r\n", "refused the file's URL (HTTP status 410); it may have expired."),
         (b"HTTP/1.1 418 No\r\nContent-Length: 99\r\n\r\n<Error><Code>cut", "responded with HTTP status 418."),
     ],
 )
@@ -495,11 +495,11 @@ def test_response_range_equals_the_requested_one() -> None:
     ):
         assert span(206, part, Content_Range=header) == expected
     assert span(206, part, Content_Range="bytes 10-19/90", Content_Length="10") == Span(10, 20, 90)
-    assert "found a length of 9" in str(span(206, part, Content_Range="bytes 10-19/90", Content_Length="9"))
+    assert "but Content-Length is 9" in str(span(206, part, Content_Range="bytes 10-19/90", Content_Length="9"))
     assert "10 to 10" in str(span(206, part, Content_Range="bytes 10-9/90"))
     for none in ("", "bytes 10-19", "bytes=10-19/90", "bytes */90", "bytes 10-19/90x"):
-        assert "found none that does" in str(span(206, part, Content_Range=none))
-    assert "found none that does" in str(span(206, None, Content_Range="bytes 0-9/10"))
+        assert "found no valid one" in str(span(206, part, Content_Range=none))
+    assert "found no valid one" in str(span(206, None, Content_Range="bytes 0-9/10"))
     for header, requested, expected in (
         ("bytes 80-89/90", 10, Span(80, 90, 90)),
         ("bytes 0-89/90", 90, Span(0, 90, 90)),

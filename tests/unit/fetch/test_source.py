@@ -240,7 +240,7 @@ def test_html_page_instead_of_a_file_is_an_error(remote: MakeRemote, storage: St
         return True
 
     storage.faults["f"] = [sign_in]
-    with pytest.raises(DataError, match="found a page of HTML; a proxy"):
+    with pytest.raises(DataError, match="found an HTML page; perhaps a proxy"):
         read(remote(), 5, 10)
 
 

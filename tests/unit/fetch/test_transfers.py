@@ -157,12 +157,12 @@ def test_file_longer_than_declared_is_refused(unstated: bool) -> None:
     more = DATA + b"x"
     if not unstated:
         for size in (SIZE - 1, SIZE + 1):
-            words = f"expected a file of {size} bytes, the storage has {SIZE}"
+            words = f"expected a file of {size} bytes, but the storage has {SIZE} bytes"
             refused(DataError, lambda size=size: read(made(Store([Sent()]), size=size), 0, 5), words)  # type: ignore[misc]
         return
     for piece in (SIZE, SIZE + 1):
         store = Store([Sent(0, None, None, data=more, piece=piece)])
-        words = f"expected a file of {SIZE} bytes, the storage sends more"
+        words = f"expected a file of {SIZE} bytes, but the storage sends more"
         refused(DataError, lambda store=store: read(made(store)), words)  # type: ignore[misc]
     # Later bytes are ignored if a range is requested or the length is declared.
     assert read(made(Store([Sent(0, None, None, data=more, piece=SIZE + 1)])), 3, 8) == DATA[3:8]
@@ -176,7 +176,7 @@ def test_file_longer_than_declared_is_refused(unstated: bool) -> None:
 def test_html_page_is_not_a_file() -> None:
     for total in (5, None):
         store = Store([Sent(0, total, total, data=b"<html", is_html=True)])
-        refused(DataError, lambda store=store: read(made(store)), "a page of HTML")  # type: ignore[misc]
+        refused(DataError, lambda store=store: read(made(store)), "an HTML page")  # type: ignore[misc]
     # A file name may end with .html.
     assert read(made(Store([Sent(is_html=True)]))) == DATA
     assert tail(made(Store([Sent(is_html=True)]), size=-1), 3) == (SIZE, DATA[-3:])
@@ -196,14 +196,14 @@ def test_ranges_of_two_versions_are_not_combined() -> None:
 def test_error_explains_the_http_status() -> None:
     gone = refused(DataError, lambda: read(made(Store([404]))), "vacuumed")
     assert gone.status == 404
-    refused(DataError, lambda: read(made(Store([416])), 3, 9), "bytes 3 to 9 do not exist in it")
+    refused(DataError, lambda: read(made(Store([416])), 3, 9), "it has no bytes 3 to 9")
     for status in (412, 416):
         refused(Stale, lambda status=status: read(made(Store([status]), version=V1)), "replaced")  # type: ignore[misc]
     for status in (400, 401, 403, 410):
-        words = f"the storage refused its URL (HTTP status {status}); it may have expired."
+        words = f"the storage refused the file's URL (HTTP status {status}); it may have expired."
         refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
     refusal = Refused(403, None, "AccessDenied")
-    words = "the storage refused its URL (HTTP status 403, AccessDenied)."
+    words = "the storage refused the file's URL (HTTP status 403, AccessDenied)."
     refused(TransportError, lambda: read(made(Store([refusal]))), words)
     for status in (412, 418, 501, 505):
         words = f"responded with HTTP status {status}."
@@ -215,7 +215,7 @@ def test_error_explains_the_http_status() -> None:
     error = refused(TransportError, lambda: read(made(Store([Refused(503, "9999")]))), "status 503")
     assert "asks to wait 9999 s" in str(error)
     # Without an id, the error names the file by its location.
-    with pytest.raises(DataError, match=r"Cannot read a data file at https://h/0: it is gone") as caught:
+    with pytest.raises(DataError, match=r"Cannot read a data file at https://h/0: it is missing") as caught:
         read(made(Store([404]), file_id=None))
     assert "planted" not in str(caught.value)
 
@@ -264,7 +264,7 @@ def test_a_refused_url_is_renewed_twice_at_most() -> None:
         assert store.asked == []
     store = Store([Sent()])
     assert read(made(store, renew_at=0, stale=True)) == DATA
-    with pytest.raises(TransportError, match="no new one can be asked for"):
+    with pytest.raises(TransportError, match="no new URL can be requested"):
         asyncio.run(made(store).renew("https://h/0?sig=planted"))
     assert asyncio.run(made(store, renews=True).renew("another")) == "https://h/0?sig=planted"
 
@@ -316,4 +316,8 @@ def test_tail_request_gives_the_length_of_the_file() -> None:
     store = Store([Sent(90, broken=True, data=DATA[90:95], version=Version()), grown])
     assert tail(made(store, size=-1), 10) == (11, DATA[:10])
     store = Store([Sent(90, None, None)])
-    refused(DataError, lambda: tail(made(store, size=-1), 10), "neither the server nor the storage states its length")
+    refused(
+        DataError,
+        lambda: tail(made(store, size=-1), 10),
+        "nor the storage states its length",
+    )

@@ -285,7 +285,7 @@ def test_busy_token_endpoint_is_retried(server, oauth, wire):
         (200, b'{"error": "invalid_scope", "error_description": "not you"}', "invalid_scope: not you"),
         (200, b"{}", "no 'access_token'"),
         (200, b"planted words", "no 'access_token'"),
-        (200, b"<html><title>Sign in</title>", "a page of HTML with the title 'Sign in'"),
+        (200, b"<html><title>Sign in</title>", "an HTML page with the title 'Sign in'"),
         (200, b"[" * 100_000, "no 'access_token'"),
         (200, b'{"access_token": "a' + b"\\n" + b'planted"}', "a line break at position 2 of 9"),
         (200, '{"access_token": "planted\u2026"}'.encode(), "outside Latin-1 at position 8"),

@@ -159,7 +159,7 @@ def test_refresh_without_history_uses_the_latest_snapshot(server, rest, table, s
 
     fresh = urls.url_for(key, rejected=files["a"].action.path)
     assert fresh == "https://x/a?1"
-    with pytest.raises(DataError, match="table has changed: it is at version 8 now"):
+    with pytest.raises(DataError, match="table has changed: its version is now 8"):
         urls.url_for(key, rejected=fresh)
     assert ["refreshToken" in request.body for request in server.requests] == [True, False, False, False, False]
 
@@ -176,13 +176,13 @@ def test_refused_refresh_of_a_requested_version_is_raised(server, rest, table, s
 def test_missing_file_or_new_format_in_a_refresh_is_an_error(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a", "b"), signing("a"))
     urls, files = read(rest, table)
-    with pytest.raises(DataError, match="does not list the file") as caught:
+    with pytest.raises(DataError, match="no longer lists the file") as caught:
         urls.url_for(url_key(files["b"]), rejected=files["b"].action.path)
     assert caught.value.version == 7
 
     server.on("POST", QUERY, signing("a"), wire.ndjson(*wire.parquet_head(), wire.parquet_file("a")))
     urls, files = read(rest, table)
-    with pytest.raises(DataError, match="another format"):
+    with pytest.raises(DataError, match="a different format"):
         urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
 
 
@@ -352,7 +352,7 @@ def test_inline_deletion_vector_has_no_url(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a", deletionVector=vector)))
     urls, files = read(rest, table)
     assert urls.url_for(url_key(files["a"]), rejected=files["a"].action.path)
-    with pytest.raises(DataError, match="does not list the file"):
+    with pytest.raises(DataError, match="no longer lists the file"):
         urls.url_for(url_key(files["a"]) + "#dv", rejected="##093")
 
 
@@ -371,7 +371,7 @@ def test_urls_are_stored_in_blocks_and_read_in_any_order(server, rest, table, si
     assert vectors == {"https://x/dv?1"}
     assert len(server.requests) == 2
     assert len(urls._urls._unpacked) <= protocol_urls._UNPACKED
-    with pytest.raises(DataError, match="does not list the file"):
+    with pytest.raises(DataError, match="no longer lists the file"):
         urls.url_for("another")
 
 

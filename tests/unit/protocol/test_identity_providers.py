@@ -239,8 +239,8 @@ def test_jwt_grant_is_accepted_and_its_refusals_are_shown(server, wire):
 @pytest.mark.parametrize(
     ("body", "headers", "expected"),
     [
-        (b"", {"WWW-Authenticate": 'Basic realm="sso", error="invalid_client"'}, "challenge Basic realm"),
-        (b"<html><title>Sign in</title></html>", {}, "a page of HTML with the title 'Sign in'"),
+        (b"", {"WWW-Authenticate": 'Basic realm="sso", error="invalid_client"'}, "WWW-Authenticate: Basic realm"),
+        (b"<html><title>Sign in</title></html>", {}, "an HTML page with the title 'Sign in'"),
         (b'{"error": {"message": "the tenant is gone"}}', {}, "the tenant is gone"),
     ],
 )

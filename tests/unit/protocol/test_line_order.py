@@ -140,13 +140,17 @@ def test_head_is_read_from_the_first_two_lines(response_format: ResponseFormat) 
         ([], Transient, "no protocol line"),
         ([{}], Transient, "no protocol line"),
         ([{"endStreamAction": {}}], Transient, "no protocol line"),
-        ([HEADS[DELTA][1]], ProtocolError, "line 1 of the response is malformed: the first line must hold protocol"),
-        ([{"protocol": {}}], ProtocolError, "protocol needs minReaderVersion or deltaProtocol"),
+        ([HEADS[DELTA][1]], ProtocolError, "line 1 of the response is malformed: the first line must contain protocol"),
+        ([{"protocol": {}}], ProtocolError, "protocol must contain minReaderVersion or deltaProtocol"),
         ([{**HEADS[DELTA][0], **HEADS[DELTA][1]}], ProtocolError, "expected exactly one of .*; found protocol, metaD"),
         ([HEADS[DELTA][0]], Transient, "no metaData line"),
         ([HEADS[DELTA][0], {"endStreamAction": {}}], Transient, "no metaData line"),
-        ([HEADS[DELTA][0]] * 2, ProtocolError, "line 2 of the response is malformed: the second line must hold metaD"),
-        ([HEADS[DELTA][0], delta()], ProtocolError, "line 2 .* the second line must hold metaData"),
+        (
+            [HEADS[DELTA][0]] * 2,
+            ProtocolError,
+            "line 2 of the response is malformed: the second line must",
+        ),
+        ([HEADS[DELTA][0], delta()], ProtocolError, "line 2 .* the second line must contain metaData"),
         ([HEADS[DELTA][0], {**HEADS[DELTA][1], **delta()}], ProtocolError, "found metaData, file"),
         ([HEADS[DELTA][0], HEADS[PARQUET][1]], ProtocolError, "Expected deltaMetadata in"),
         ([HEADS[PARQUET][0], HEADS[DELTA][1]], ProtocolError, "Expected schemaString"),
@@ -184,7 +188,7 @@ def test_parquet_is_accepted_if_only_delta_was_requested(
     formats: tuple[ResponseFormat, ...], response_format: ResponseFormat, is_refused: bool
 ) -> None:
     if is_refused:
-        with pytest.raises(ProtocolError, match="asked for the parquet response format, found delta"):
+        with pytest.raises(ProtocolError, match="requested the parquet response format, found delta"):
             open_response(response_format, formats=formats)
     else:
         assert open_response(response_format, formats=formats).checked.head.response_format is response_format
@@ -215,7 +219,7 @@ def test_version_comes_from_header_metadata_or_request(
     }
     head = (HEADS[DELTA][0], metadata)
     if version is None:
-        with pytest.raises(ProtocolError, match=r"no .* header|asked for version 6, found version 7"):
+        with pytest.raises(ProtocolError, match=r"no .* header|requested version 6, found version 7"):
             begin_with(response, *head)
     else:
         checked_head = begin_with(response, *head).head
@@ -231,8 +235,8 @@ def test_version_comes_from_header_metadata_or_request(
         (["DIR", "URL"], True, None),
         (["dir"], True, "directory access only"),
         (["dir"], False, None),
-        (["Volume"], True, "shared as 'volume', not as files"),
-        (["zip", "Volume"], True, "shared as 'volume', 'zip', not as files"),
+        (["Volume"], True, "found 'volume', which this client"),
+        (["zip", "Volume"], True, "found 'volume', 'zip', which this client"),
         (["volume"], False, None),
     ],
 )
@@ -255,7 +259,7 @@ def test_table_without_url_access_is_refused_for_reads(
 
 def test_unsupported_access_modes_are_listed_alphabetically() -> None:
     error = unreadable("Reading t", "t", ["volume", "model", "share"])
-    assert "shared as 'model', 'share', 'volume', not as files" in error.message
+    assert "found 'model', 'share', 'volume', which this client" in error.message
     assert error.feature == "accessModes model, share, volume"
 
 
@@ -326,16 +330,16 @@ def test_missing_fields_of_a_file_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("response_format", "document", "reason"),
     [
-        (DELTA, parquet(), "a delta response wraps its files as file.deltaSingleAction"),
-        (DELTA, parquet("add"), "a delta response wraps its files as file.deltaSingleAction"),
-        (DELTA, parquet("remove"), "a delta response wraps its files as file.deltaSingleAction"),
+        (DELTA, parquet(), "expected file.deltaSingleAction, as for all files of a delta response"),
+        (DELTA, parquet("add"), "expected file.deltaSingleAction, as for all files of a delta response"),
+        (DELTA, parquet("remove"), "expected file.deltaSingleAction, as for all files of a delta response"),
         (
             DELTA,
             {"file": {"id": "f", "deltaSingleAction": {}}},
-            "a snapshot holds add|deltaSingleAction must hold exactly one of add",
+            "a snapshot may contain only add|deltaSingleAction must contain exactly one of add",
         ),
-        (PARQUET, delta(), "a parquet response gives each file a url"),
-        (PARQUET, {"file": {"id": "f"}}, "a parquet response gives each file a url"),
+        (PARQUET, delta(), "each file of a parquet response must have a url"),
+        (PARQUET, {"file": {"id": "f"}}, "each file of a parquet response must have a url"),
         (PARQUET, {**parquet(), **parquet("remove")}, "expected exactly one of .*; found file, remove"),
         *(
             (DELTA, {**delta(), **other}, f"expected exactly one of .*; found .*{key}")
@@ -362,17 +366,17 @@ def test_unexpected_line_is_refused(
 def test_wrapper_with_several_actions_is_refused(kinds: tuple[str, ...]) -> None:
     actions = {kind: {"path": "https://x/f", "partitionValues": {}, "size": 1} for kind in kinds}
     document = {"file": {"id": "f", "version": 7, "deltaSingleAction": actions}}
-    with pytest.raises(ProtocolError, match="must hold exactly one of add, remove and cdc"):
+    with pytest.raises(ProtocolError, match="must contain exactly one of add, remove and cdc"):
         actions_of(open_response(operation=CHANGES), document)
-    with pytest.raises(ProtocolError, match="a snapshot holds add actions only"):
+    with pytest.raises(ProtocolError, match="a snapshot may contain only add actions"):
         actions_of(open_response(), document)
 
 
 @pytest.mark.parametrize("kind", ["remove", "cdf"])
 def test_snapshot_with_removed_or_changed_files_is_refused(kind: str) -> None:
-    with pytest.raises(ProtocolError, match="a snapshot holds files only"):
+    with pytest.raises(ProtocolError, match="a snapshot may contain only files"):
         actions_of(open_response(PARQUET), parquet(kind))
-    with pytest.raises(ProtocolError, match="a snapshot holds add actions only"):
+    with pytest.raises(ProtocolError, match="a snapshot may contain only add actions"):
         actions_of(open_response(), delta({"cdf": "cdc"}.get(kind, kind)))
 
 
@@ -444,7 +448,7 @@ def test_lifetime_of_a_url_starts_when_its_response_arrives(monkeypatch: pytest.
 def test_changes_outside_the_range_are_dropped_or_refused(version: int | None, is_kept: bool | None) -> None:
     response = open_response(PARQUET, operation=CHANGES, starting_version=3, ending_version=5)
     if is_kept is None:
-        reason = "needs its version" if version is None else "version 2 is before the range that starts at 3"
+        reason = "must have a version" if version is None else "version 2, before the first requested one, 3"
         with pytest.raises(ProtocolError, match=f"line 3 of the response is malformed: .*{reason}"):
             actions_of(response, parquet(version=version))
     else:
@@ -473,16 +477,16 @@ def test_metadata_and_protocol_of_a_range_have_versions() -> None:
 @pytest.mark.parametrize(("response_format", "key"), [(DELTA, "deltaProtocol"), (PARQUET, "minReaderVersion")])
 def test_protocol_in_the_other_format_is_refused(response_format: ResponseFormat, key: str) -> None:
     (other,) = {DELTA, PARQUET} - {response_format}
-    with pytest.raises(ProtocolError, match=f"Expected {key} in a protocol line"):
+    with pytest.raises(ProtocolError, match=f"Expected {key} in the protocol line"):
         actions_of(open_response(response_format, operation=CHANGES), HEADS[other][0])
 
 
 def test_snapshot_with_two_protocols_or_metadata_is_refused() -> None:
     response = open_response()
     assert list(actions_of(response, *HEADS[DELTA])) == []
-    with pytest.raises(ProtocolError, match="a snapshot has one protocol"):
+    with pytest.raises(ProtocolError, match="a second protocol line of a snapshot must be equal"):
         actions_of(response, {"protocol": {"deltaProtocol": {"minReaderVersion": 2, "minWriterVersion": 5}}})
-    with pytest.raises(ProtocolError, match="a snapshot has one metaData"):
+    with pytest.raises(ProtocolError, match="a second metaData line of a snapshot must be equal"):
         actions_of(response, {"metaData": {"deltaMetadata": {**METADATA, "id": "u"}}})
 
 
@@ -504,7 +508,7 @@ def test_changes_of_a_view_have_timestamps_and_no_versions(rules: dict[str, Any]
     assert (response.checked.head.version, response.checked.head.is_view) == (0, True)
     assert len(actions_of(response, parquet(timestamp=5))) == 1
     for wrong in ({}, {"version": 3}, {"version": 3, "timestamp": 5}):
-        with pytest.raises(ProtocolError, match="each file of a view's changes has a timestamp and no version"):
+        with pytest.raises(ProtocolError, match="each file of a view's changes must have a timestamp and no version"):
             actions_of(response, parquet(**wrong))
 
 

@@ -96,7 +96,7 @@ def test_valid_number_is_not_counted_as_a_deviation():
     counted = Loosened("Reading")
     for number, text in enumerate((b'{"file":{"id":5,"size":7}}', b'\n{ "file" : { "id" : 5 , "size" : 7 } } '), 1):
         assert decode(text, Line, counted).file.size == 7
-        assert dict(counted.counts) == {"'id' is not text": number}
+        assert dict(counted.counts) == {"'id' is not a string": number}
 
 
 @pytest.mark.parametrize("raw", [b'{"file":{"id":{"a":1}}}', b'{"file":{"id":[1]}}', b'{"file":[]}', b'{"file":"x"}'])
@@ -122,20 +122,20 @@ def test_deviations_of_a_response_are_logged_once(server, rest, table, wire, cap
             assert json.loads(response.head.metadata.schema_string)["type"] == "struct"
     (message,) = caplog.messages
     assert "'size' is not an integer (2 times)" in message
-    assert "'id' is not text (2 times)" in message
+    assert "'id' is not a string (2 times)" in message
     assert re.search(r"'partitionColumns' is null[,.]", message)
 
 
 def test_error_names_an_unexpected_null():
     assert problem_of(msgspec.ValidationError("Expected `str | null`, got `null` - at `$.a`")) == (
-        "expected text, found null in 'a'"
+        "expected a string, found null in 'a'"
     )
 
 
 def test_deviations_of_share_responses_are_logged(server, rest, wire, caplog):
     server.on("GET", "/shares/b", wire.as_json({"share": {"name": "b", "id": 5}}))
     assert rest.get_share("b").id == "5"
-    assert "'id' is not text" in caplog.text
+    assert "'id' is not a string" in caplog.text
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "b", "id": 5}]}))
     assert rest.list_shares()[0].id == "5"
     assert "Listing the shares: the response deviates" in caplog.text
@@ -162,7 +162,7 @@ def test_missing_reader_features_are_an_empty_list(server, rest, table, wire, ca
     ("body", "description"),
     [
         ('{"metaData": 5}', "expected an object, found an integer in 'metaData'"),
-        ('{"file": {"id": "x", "size": "big"}}', "expected an integer, found text in 'file.size'"),
+        ('{"file": {"id": "x", "size": "big"}}', "expected an integer, found a string in 'file.size'"),
         ('{"file": {"id": "x", "size": 1e400}}', "number out of range in 'file.size'"),
         (
             '{"metaData": {"deltaMetadata": {"id": "t"}}}',
@@ -171,8 +171,8 @@ def test_missing_reader_features_are_an_empty_list(server, rest, table, wire, ca
         ("[]", "expected an object, found a list"),
         ("{", "the JSON is cut off"),
         ('{"x": 1} y', "the JSON is malformed at byte 10"),
-        (b'{"file": {"id": "\xff"}}', "the text is not UTF-8"),
-        ('{"x": ' + "[" * 9999 + "]" * 9999 + "}", "it is nested too deep"),
+        (b'{"file": {"id": "\xff"}}', "it is not valid UTF-8"),
+        ('{"x": ' + "[" * 9999 + "]" * 9999 + "}", "it is nested too deeply"),
     ],
 )
 def test_error_describes_an_invalid_response(body, description):
@@ -237,7 +237,7 @@ def test_invalid_items_are_skipped_and_logged(server, rest, wire, caplog):
     assert [(share.name, share.id) for share in shares] == [("a", "7"), ("5", None)]
     assert shares[0].properties == {"n": "1", "list": '[1, {"x": 2.5}]', "text": "t", "none": None}
     assert "item 2 of the response cannot be read: the field 'name' is missing" in caplog.text
-    assert "item 3 of the response cannot be read: expected an object, found text" in caplog.text
+    assert "item 3 of the response cannot be read: expected an object, found a string" in caplog.text
 
     server.on("GET", "/shares", wire.as_json({"items": [{"id": "nameless"}]}))
     with pytest.raises(ProtocolError, match="item 1 of the response cannot be read"):
@@ -348,7 +348,7 @@ def test_reason_is_found_in_each_format_of_error_bodies(server, rest, wire, body
 def test_error_shows_the_title_or_heading_of_an_html_page(server, rest, wire, page, expected):
     server.on("GET", "/shares", wire.Reply(403, page.encode(), {"Content-Type": "text/html"}))
 
-    with pytest.raises(AuthError, match="a page of HTML") as caught:
+    with pytest.raises(AuthError, match="an HTML page") as caught:
         rest.list_shares()
     assert expected in str(caught.value)
     assert "<" not in str(caught.value)
@@ -359,7 +359,7 @@ def test_html_page_with_status_200_is_an_error(server, rest, wire):
     server.on("GET", "/shares", wire.Reply(200, page.encode(), {"Content-Type": "text/html"}))
 
     with pytest.raises(
-        ProtocolError, match=r"found a page of HTML with the title 'Sign in .* check the endpoint"
+        ProtocolError, match=r"found an HTML page with the title 'Sign in .* check the endpoint"
     ) as caught:
         rest.list_shares()
     assert wire.token not in str(caught.value)
@@ -380,7 +380,7 @@ def test_transient_errors_are_retried(server, rest, wire, status):
     assert rest.list_shares() == []
 
     server.on("GET", "/shares", wire.Reply(status, b"<html><title>Oh</title></html>"))
-    with pytest.raises((RequestError, TransportError), match=r"a page of HTML with the title 'Oh'.* Tried 4 times"):
+    with pytest.raises((RequestError, TransportError), match=r"an HTML page with the title 'Oh'.* Tried 4 times"):
         rest.list_shares()
 
 

@@ -289,7 +289,7 @@ def test_number_of_blank_lines_is_limited(monkeypatch, blank, is_refused):
 
 
 def test_error_shows_the_beginning_of_an_invalid_response():
-    with pytest.raises(ProtocolError, match=f"text/x that begins with '{'x' * 60}';"):
+    with pytest.raises(ProtocolError, match=f"text .text/x. that begins with '{'x' * 60}';"):
         list(response_lines().of(LineBlock(b"x" * 100, complete=True), 0))
 
 
@@ -310,7 +310,7 @@ def test_line_number_counts_from_the_start_of_the_response():
     [
         ([b'{"file":{"id":"a"}}\n{}'], "line 3 of the response is malformed"),
         ([b'{"file":{"id":"a"}}', b"{}"], "line 3 of the response is malformed"),
-        ([b"{}\n{}"], "expected lines of JSON, found text/x that begins with 'Sorry'"),
+        ([b"{}\n{}"], "expected lines of JSON, found text .text/x. that begins with 'Sorry'"),
     ],
 )
 def test_text_after_an_action_is_a_malformed_line(before, reason):

@@ -171,8 +171,8 @@ def test_profile_in_an_object_store_needs_the_storage_extra(scheme: str, monkeyp
     [
         (b"", "is empty"),
         (b"\xef\xbb\xbf\r\n", "is empty"),
-        (json.dumps(PROFILE).encode("utf-16"), "is UTF-16 text, and UTF-8 was expected; save it as UTF-8"),
-        (json.dumps(PROFILE).encode("utf-16-le"), "is UTF-16 text"),
+        (json.dumps(PROFILE).encode("utf-16"), "is in UTF-16, but UTF-8 was expected; save it as UTF-8"),
+        (json.dumps(PROFILE).encode("utf-16-le"), "is in UTF-16"),
         (b"\n<!DOCTYPE html><html>planted</html>", "is an HTML page"),
         (b'{"shareCredentialsVersion": 1,', r"is not valid JSON \(line 1"),
         (b'{"shareCredentialsVersion": 1, "endpoint": "\xff"}', "is not valid JSON;"),

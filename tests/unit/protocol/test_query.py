@@ -123,7 +123,7 @@ def test_parquet_response_without_capabilities_is_accepted(server, rest, table, 
 def test_delta_response_to_a_parquet_request_is_refused(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), capabilities="responseformat=delta"))
 
-    with pytest.raises(ProtocolError, match="asked for the parquet response format, found delta"):
+    with pytest.raises(ProtocolError, match="requested the parquet response format, found delta"):
         query_table(rest, table, response_format=ResponseFormat.PARQUET)
 
 
@@ -263,7 +263,7 @@ def test_query_body_has_only_the_fields_of_its_request(server, rest, table, wire
 def test_snapshot_of_a_different_version_is_refused(server, rest, table, wire):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), version=8))
 
-    with pytest.raises(ProtocolError, match="asked for version 7, found version 8"):
+    with pytest.raises(ProtocolError, match="requested version 7, found version 8"):
         query_table(rest, table, QueryRequest(version=7))
 
 
@@ -332,7 +332,7 @@ def test_copies_and_cursors_need_the_table_id(server, rest, table, wire, tmp_pat
         (["{bad"], "line 1"),
         (
             ['{"protocol": {"minReaderVersion": 1}}', '{"metaData": {"deltaMetadata": {"id":"x","schemaString":""}}}'],
-            "Expected schemaString in a metaData line of a parquet response",
+            "Expected schemaString in the metaData line of a response in parquet format",
         ),
     ],
 )
@@ -511,7 +511,7 @@ def test_login_page_is_not_retried(server, rest, table, wire):
     page.headers["Content-Type"] = "text/html"
     server.on("POST", QUERY, page)
 
-    with pytest.raises(ProtocolError, match=r"found a page of HTML with the title 'Sign in .*endpoint") as caught:
+    with pytest.raises(ProtocolError, match=r"found an HTML page with the title 'Sign in .*endpoint") as caught:
         query_table(rest, table)
     assert wire.token not in str(caught.value)
     assert len(server.requests) == 1
@@ -758,7 +758,7 @@ def test_metadata_of_version_0_is_read(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), version=0))
     assert table_metadata(rest, table, version=0).version == 0
     server.on("GET", METADATA, wire.ndjson({"queryStatus": {"queryId": "q"}}))
-    with pytest.raises(ProtocolError, match="expected a protocol and a metaData line, found more"):
+    with pytest.raises(ProtocolError, match="expected only a protocol and a metaData line, found another"):
         table_metadata(rest, table)
 
 
@@ -971,7 +971,7 @@ def test_files_outside_a_version_range_are_not_returned(server, rest, table, wir
     server.on("POST", QUERY, wire.ndjson(*wire.parquet_head(), *lines, wire.parquet_head(version=6)[1], version=4))
 
     assert ids(query_table(rest, table, QueryRequest(starting_version=4, ending_version=5))) == ["f4", "f5"]
-    with pytest.raises(ProtocolError, match="version 4 is before the range that starts at 5"):
+    with pytest.raises(ProtocolError, match="version 4, before the first requested one, 5"):
         list(query_table(rest, table, QueryRequest(starting_version=5)).actions)
 
 
@@ -1018,7 +1018,7 @@ def test_metadata_with_extra_lines_is_refused(server, rest, table, wire):
     server.on("GET", METADATA, wire.ndjson(*wire.delta_head(), wire.delta_file("f")))
     with (
         mock.patch.object(line_order.CheckedResponse, "close", autospec=True) as closed,
-        pytest.raises(ProtocolError, match="found more"),
+        pytest.raises(ProtocolError, match="found another line"),
     ):
         table_metadata(rest, table)
     assert closed.call_count == 1

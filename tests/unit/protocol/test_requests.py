@@ -82,9 +82,9 @@ def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, tabl
     assert len(list(query_table(rest, table, ChangesQuery(starting_version=7)).actions)) == 1
     assert [request.headers["fileidhash"] for request in server.requests] == [scheme.value] * 2
 
-    for headers, shown in (({}, "none"), ({"fileidhash": "crc"}, "'crc'"), ({"fileidhash": ""}, "''")):
+    for headers, shown in (({}, "missing"), ({"fileidhash": "crc"}, "'crc'"), ({"fileidhash": ""}, "''")):
         server.on("POST", QUERY, wire.ndjson(*lines, headers=headers))
-        with pytest.raises(ProtocolError, match=f"file ids by the scheme '{scheme.value}'.* is {shown},"):
+        with pytest.raises(ProtocolError, match=f"file ids of the scheme '{scheme.value}'.* is {shown},"):
             query_table(rest, table)
 
 

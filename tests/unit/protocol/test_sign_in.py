@@ -292,7 +292,7 @@ def test_bearer_token_of_a_file_is_read_again_after_a_401(server, wire, tmp_path
     server.on("GET", "/shares", shares)
     fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
     rest = RestClient(Profile.load(profile_of(server, **fields)), OPTIONS)
-    with pytest.raises(AuthError, match="where the profile says"):
+    with pytest.raises(AuthError, match="Check the file or function"):
         rest.list_shares()
     assert len(server.requests) == 2
 

@@ -405,7 +405,7 @@ def test_refresh_response_of_a_changed_table_is_closed(server, rest, table, wire
     changed.body += b"\n" * 1000
     server.on("POST", QUERY, changed)
     with pytest.raises(
-        ds.DataError, match="table has changed: " + ("it is at version 8" if change == "version" else "")
+        ds.DataError, match="table has changed: " + ("its version is now 8" if change == "version" else "")
     ):
         urls.url_for(url_key(file), rejected=file.action.path)
     assert open_responses() == []
@@ -446,7 +446,7 @@ def test_version_header_must_be_a_whole_number(text, version):
     [
         (("dem",), "Did you mean 'Demo'?"),
         (("DEMO", "shp"), "Did you mean 'DEMO.Shop'?"),
-        (("other", "shp"), "There are: Demo."),
+        (("other", "shp"), "These exist: Demo."),
     ],
 )
 def test_error_of_a_missing_name_suggests_the_nearest(server, rest, wire, names, advice):

@@ -83,7 +83,8 @@ def test_versions_of_a_view_cannot_be_requested(server, view, wire):
 
 
 @pytest.mark.parametrize(
-    ("wrapper", "reason"), [({"timestamp": 1, "version": 3}, "no version"), ({}, "has a timestamp and no version")]
+    ("wrapper", "reason"),
+    [({"timestamp": 1, "version": 3}, "no version"), ({}, "must have a timestamp")],
 )
 def test_view_file_needs_a_timestamp_and_no_version(server, view, wire, wrapper, reason):
     file = wire.delta_file("f", "cdc", wrapper)

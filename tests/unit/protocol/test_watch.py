@@ -123,7 +123,7 @@ def test_time_limit_of_the_header_starts_at_its_first_byte(clock: Clock) -> None
     assert read(19) == 10
     assert read(10) == 10
     assert read(10) == 10
-    with pytest.raises(Transient, match="the head of the response is not complete after 20 s"):
+    with pytest.raises(Transient, match="the headers of the response are not complete after 20 s"):
         read(0.1)
     assert clock.timeouts == []
 
