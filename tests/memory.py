@@ -1,4 +1,4 @@
-"""The memory allocated by Arrow, in the default pool and in the pool of decoded rows."""
+"""Measure the memory that Arrow has allocated, in the default pool and in the pool for decoded rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Counts the cases that the examples of a property met: without the relevant cases, a property passes without
-testing anything.
+"""Count the cases that occur among the examples of a property, because a property without the relevant cases tests
+nothing.
 
 ::
 
@@ -26,25 +26,26 @@ _counts: Counter[str] = Counter()
 
 
 def met(what: str, condition: object = True) -> None:
-    """Count an example with the case ``what``, and report it to hypothesis (``--hypothesis-show-statistics``)."""
+    """Count the current example for the case ``what`` if ``condition`` is true, and report it to hypothesis
+    (``--hypothesis-show-statistics``)."""
     if condition:
         _counts[what] += 1
         hypothesis.event(what)
 
 
 def meets(**least: int) -> Callable[[F], F]:
-    """Let a property fail if its examples met a case less often than required; it precedes ``@given`` and
+    """Let a property fail if a case occurs less often among its examples than required; write it above ``@given`` and
     ``@settings``."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             if QUICK:
-                # The few examples of a quick run may meet no case.
+                # The few examples of a quick run may not contain a case.
                 function(*args, **kwargs)
                 return
             rare: dict[str, str] = {}
-            # By chance a run of examples may meet a case less often.
+            # A case may occur too rarely by chance, so the property runs once more.
             for _ in range(2):
                 _counts.clear()
                 function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""A local S3 server: moto in this process."""
+"""Run a local S3 server, moto, in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """A bucket, initially empty: its name, the endpoint of its store, and its boto3 object."""
+    """A bucket that is empty at first: its name, the endpoint of its store, and its boto3 object."""
 
     name: str
     endpoint: str
@@ -55,14 +55,14 @@ def s3_bucket(name: str | None = None) -> Iterator[Bucket]:
         try:
             yield bucket
         finally:
-            bucket.clear()  # moto keeps the objects of all its servers in one place
+            bucket.clear()  # all servers of moto in a process share their objects
     finally:
         server.stop()
 
 
 class Guard:
-    """A proxy of a bucket that checks access keys: each key may list and read below its prefixes, and some keys are
-    expired.
+    """A proxy of a bucket that checks access keys: each key may list and read below its prefixes, and may expire after
+    some requests.
 
     ``requests`` are the keys and paths of received requests; ``keys`` are access key ids and path prefixes, such as
     ``{"planted-id": ["lake/t/"]}``. After ``ends[key]`` requests, a key is refused as expired.

@@ -23,7 +23,7 @@ def main() -> None:
     package, profile = importlib.import_module(sys.argv[1]), sys.argv[2]
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     for line in sys.stdin:
-        # The other package prints during reads.
+        # The package ``delta-sharing`` prints text during reads.
         with contextlib.redirect_stdout(sys.stderr):
             answer = run(package, profile, json.loads(line))
         answers.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""Local logs written from responses in delta format, for local data files."""
+"""Write Delta logs for local data files from responses in delta format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.interop.served_tables import ServedTables
 
 
 def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -> Snapshot:
-    """Write the log of the latest snapshot; its files are not moved."""
+    """Write a log of the latest snapshot that refers to the data files where they are."""
     table = served.table(name)
     read = ScanRequest(response_format=ds.ResponseFormat.DELTA)
     snapshot, _, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
@@ -32,7 +32,7 @@ def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -
 
 
 def rebuild_feed(served: ServedTables, name: str, start: int, end: int, directory: pathlib.Path) -> int:
-    """Write the log of a change feed and return its first version.
+    """Write a log of a change feed and return the first version of the feed.
 
     Data files are copied next to the log, because ``deltalake`` reads changes only from there.
     """
@@ -61,7 +61,7 @@ def rebuild_feed(served: ServedTables, name: str, start: int, end: int, director
 
 
 def _write_feed(directory: pathlib.Path, commits: dict[int, Commit], base: Snapshot) -> None:
-    """Write one commit for each version, after a first version without files."""
+    """Write one commit for each version; if the feed starts after version 0, an empty version precedes it."""
     first = min(commits)
     protocol, metadata = commits[first].protocol or base.protocol, commits[first].metadata or base.metadata
     if first > 0:
@@ -79,7 +79,7 @@ def _write_feed(directory: pathlib.Path, commits: dict[int, Commit], base: Snaps
 
 
 def _placed(served: ServedTables, name: str, action: FileAction, path: str) -> FileAction:
-    """Return ``action`` with ``path``, and its deletion vector with a local path."""
+    """Return ``action`` with ``path`` as its path, and with a local path for its deletion vector."""
     vector = None if isinstance(action, AddCdcFile) else action.deletion_vector
     if vector is None:
         return replace(action, path=path)

@@ -1,4 +1,4 @@
-"""Every table that a reader must read, behind one server: the conformance tables and those written by Spark."""
+"""A server of every table that a reader must read: the conformance tables and the tables that Spark wrote."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.integration import spark_rows
 
 
 def names() -> list[str]:
-    """Return the tables as ``golden.<name>``, if the environment names their directory, and ``spark.<name>``."""
+    """Return the names of the tables: ``spark.<name>``, and ``golden.<name>`` if the environment names the corpus."""
     golden = [f"golden.{table.name}" for table in corpus.tables() if table.outcome in ("read", "read-or-refuse")]
     return [*golden, *(f"spark.{table.name}" for table in spark_rows.tables())]
 
 
 def change_queries() -> list[tuple[str, int, int]]:
-    """Return the change feeds that must be read: table, first and last version."""
+    """Return each change feed that must be read, as its table, first version and last version."""
     listed = [(f"golden.{table.name}", query) for table in corpus.tables() for query in table.change_queries]
     listed += [(f"spark.{table.name}", query) for table in spark_rows.tables() for query in table.change_queries]
     return [
@@ -44,7 +44,7 @@ class ServedTables:
         return self.client.table(shared_name(name))
 
     def readable_versions(self, name: str) -> Sequence[int]:
-        """Return the versions with expected rows, oldest first."""
+        """Return the versions that can be read, oldest first."""
         kind, _, bare = name.partition(".")
         if kind == "spark":
             table = spark_rows.SparkTable(bare)
@@ -54,7 +54,7 @@ class ServedTables:
         return sorted({*golden.versions, golden.latest_version} - gone)
 
     def local_file(self, name: str, url: str) -> pathlib.Path:
-        """Return the local file for a URL of the server."""
+        """Return the path of the local file that the server shares at ``url``."""
         _, kind, _, path = urlsplit(url).path.split("/", 3)
         assert kind in (RELATIVE, ABSOLUTE)
         return self.paths[name] / unquote(path) if kind == RELATIVE else pathlib.Path("/" + unquote(path))
@@ -62,7 +62,7 @@ class ServedTables:
 
 @contextlib.contextmanager
 def serving(base: pathlib.Path, others: Mapping[str, pathlib.Path] | None = None) -> Iterator[ServedTables]:
-    """Serve all tables of ``names()``, and ``others`` with their shared names.
+    """Serve all tables of ``names()``, and the tables ``others``, whose keys are shared names.
 
     Tables that must be prepared are copied to ``base`` first.
     """
@@ -76,6 +76,7 @@ def serving(base: pathlib.Path, others: Mapping[str, pathlib.Path] | None = None
 
 
 def shared_name(name: str) -> str:
-    """Return ``golden.tables.<table>``: a table name has no dots, but some directory names do."""
+    """Return the shared name of a table, such as ``golden.tables.<table>``; dots in directory names become
+    underscores."""
     kind, _, bare = name.partition(".")
     return f"{kind}.tables.{bare.replace('.', '_')}"

@@ -1,4 +1,4 @@
-"""The PyPI package ``deltalake`` reads our output: rebuilt logs for local files, and local copies of tables.
+"""The PyPI package ``deltalake`` reads what we write: local copies, and logs rebuilt from responses.
 
 The query engine is used, because ``to_pyarrow_table`` supports neither deletion vectors nor column mapping.
 """
@@ -28,8 +28,8 @@ UNSUPPORTED = {
     "vacuumProtocolCheck": "VacuumProtocolCheck",
     "variantShredding-preview": "VariantShreddingPreview",
 }
-# The behaviour of deltalake for the latest version of tables that it cannot read, and the reason. Remove a table that
-# it starts to read.
+# The tables that deltalake cannot read correctly at their latest version, and the reason or its error. Remove a table
+# once deltalake can read it.
 WRONG_ROWS = {"spark.all-types": "INT96 timestamps beyond the range of nanoseconds wrap around"}
 ERRORS = {
     "spark.geospatial": "Unsupported Delta table type: 'geometry",

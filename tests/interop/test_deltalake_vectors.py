@@ -1,4 +1,4 @@
-"""Deletion vectors of every form, decoded by the PyPI package ``deltalake`` (delta-kernel-rs) and by this client.
+"""The PyPI package ``deltalake`` (delta-kernel-rs) and this client decode deletion vectors of every form alike.
 
 deltalake expands a vector to one value per row, so Delta's own library is the oracle for vectors beyond 2^32
 (``tests/spark/test_vectors.py``).
@@ -48,11 +48,11 @@ METADATA = {
 }
 
 
-# How a vector is stored, and by which library it is padded.
+# How a vector is stored; an inline one is padded before or after it is encoded as text.
 FORMS = ["inline", "inline, padded in the text", "file", "URL"]
 
 
-def test_vectors_of_every_form_delete_the_rows_of_deltalake(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_vectors_of_every_form_delete_the_same_rows(tmp_path_factory: pytest.TempPathFactory) -> None:
     met: Counter[str] = Counter()
 
     @settings(max_examples=examples(240))
@@ -71,7 +71,7 @@ def test_vectors_of_every_form_delete_the_rows_of_deltalake(tmp_path_factory: py
     assert not [kind for kind in KINDS if met[kind] < 2], f"too few cases: {met}"
 
 
-def test_padded_vector_deletes_the_row_of_deltalake(tmp_path: pathlib.Path) -> None:
+def test_vector_padded_in_its_text_deletes_the_same_row(tmp_path: pathlib.Path) -> None:
     descriptor = encode_inline(DeletionVector.from_positions([3]), text_padding=True)
     assert descriptor.path_or_inline_dv.endswith("##093")
 
@@ -80,7 +80,8 @@ def test_padded_vector_deletes_the_row_of_deltalake(tmp_path: pathlib.Path) -> N
 
 
 def stored(root: pathlib.Path, vector: DeletionVector) -> list[tuple[DeletionVectorDescriptor, DeletionVector]]:
-    """Return a descriptor for each of ``FORMS``, and the positions that we decode; the files are below ``root``."""
+    """Store a vector in each of ``FORMS``, below ``root`` if in a file; return each descriptor and the vector that we
+    decode from it."""
     results = [
         (item, decode_inline(item)) for item in (encode_inline(vector), encode_inline(vector, text_padding=True))
     ]
@@ -94,7 +95,7 @@ def stored(root: pathlib.Path, vector: DeletionVector) -> list[tuple[DeletionVec
 
 
 def deleted_by_deltalake(root: pathlib.Path, descriptors: list[DeletionVectorDescriptor]) -> list[list[int]]:
-    """Return the rows of a file of ``ROWS`` rows that each of ``descriptors`` deletes according to ``deltalake``."""
+    """Return, for each descriptor, the rows that it deletes from a file of ``ROWS`` rows according to ``deltalake``."""
     lines: list[dict[str, object]] = [{"protocol": PROTOCOL}, {"metaData": METADATA}]
     for number, item in enumerate(descriptors):
         vector = {

@@ -1,4 +1,5 @@
-"""The PyPI package ``delta-sharing`` with our server: it lists and reads the same rows for every table it supports.
+"""With our server, the PyPI package ``delta-sharing`` lists the same tables as we do, and reads the same rows from
+every table that it supports.
 
 It runs in its own environment (``DELTA_SHARING_INCUMBENT_PYTHON``), because its requirements conflict with ours.
 Tables that it cannot read or reads wrongly are listed; remove an entry that it starts to read correctly.
@@ -25,8 +26,8 @@ from tests.interop.served_tables import change_queries, names, serving, shared_n
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("incumbent"),  # all requests are sent once, in one worker
-    # Some of the conformance tables have such a checksum on purpose.
+    pytest.mark.xdist_group("incumbent"),  # all reads are made once, in one worker
+    # Some conformance tables have a wrong checksum in ``_last_checkpoint`` on purpose.
     pytest.mark.filterwarnings(
         "ignore:_last_checkpoint:delta_sharing_client.delta.log.log_files.LastCheckpointWarning"
     ),
@@ -35,8 +36,8 @@ pytestmark = [
 READER = Path(__file__).with_name("read_frames.py")
 MODES = {False: "parquet", True: "delta"}
 
-# The reader features that the package declares to servers, for snapshots and for change feeds; tables that need others
-# are refused. It declares the last two in neither, and reads them if a server ignores that.
+# The reader features that the package declares to servers, for snapshots and for change feeds. The server refuses a
+# table that needs any other feature.
 ADVERTISED = {
     "snapshot": {"deletionvectors", "columnmapping", "timestampntz", "v2checkpoint", "vacuumprotocolcheck"},
     "changes": {"deletionvectors", "columnmapping", "v2checkpoint", "vacuumprotocolcheck"},
@@ -56,7 +57,7 @@ WRONG_ROWS = {
     "spark.all-types as delta": "wraps INT96 timestamps beyond the range of nanoseconds; longs become floats",
     "spark.schema-evolved as parquet": "leaves out struct fields that a file does not have",
     "spark.old-statistics as parquet": "gives timestamps below a struct as numbers of nanoseconds",
-    # It looks for an add and a remove with the same URL, but a server signs them separately.
+    # The package pairs an add and a remove by their URLs, but a server signs each URL separately.
     "golden.cdf-table-with-dv.v4 changes as delta": "takes no difference of deletion vectors",
     "golden.compacted-log-files-table.v10 changes as delta": "takes no difference of deletion vectors",
     "spark.pair-vectors-feed changes as delta": "takes no difference of deletion vectors",
@@ -65,8 +66,8 @@ WRONG_ROWS = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One read: the name of a table here and on the server, the response format, and the first version of its
-    changes."""
+    """One read: the name of the table here and on the server, the response format, and, for changes, the first
+    version."""
 
     name: str
     table: str
@@ -78,7 +79,8 @@ class Request:
         return f"{self.name}{' changes' if self.changes is not None else ''} as {MODES[self.delta]}"
 
     def is_refused(self) -> bool:
-        """Whether the server must refuse the other package, because it does not declare the features of the table."""
+        """Whether the server must refuse the other package, because the package does not declare the table's
+        features."""
         advertised = ADVERTISED["snapshot" if self.changes is None else "changes"]
         needed = DeltaLog.open(self.path).snapshot().protocol.reader_features or ()
         return self.delta and not {name.lower() for name in needed} <= advertised
@@ -99,7 +101,7 @@ class Answers:
 @pytest.fixture(scope="module")
 def answers(incumbent_python: str, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     base = tmp_path_factory.mktemp("incumbent")
-    # The other client supports Delta tables only.
+    # The other package supports only Delta tables.
     made = demo.build(base / "demo").tables
     samples = {table.full_name: Path(table.location) for table in made if Path(table.location, "_delta_log").is_dir()}
     with serving(base / "golden", samples) as served:
@@ -127,12 +129,12 @@ def answers(incumbent_python: str, tmp_path_factory: pytest.TempPathFactory) -> 
         )
 
 
-def test_both_list_the_same_tables(answers: Answers) -> None:
+def test_both_packages_list_the_same_tables(answers: Answers) -> None:
     assert len(answers.ours["listing"]["tables"]) > 80
     assert answers.theirs["listing"] == answers.ours["listing"]
 
 
-def test_we_read_every_table_that_the_incumbent_reads(answers: Answers) -> None:
+def test_we_read_every_table_that_delta_sharing_reads(answers: Answers) -> None:
     failed = {str(request): ours["error"] for request, ours, _ in answers.both() if "error" in ours}
 
     assert [name for name, error in failed.items() if "UNSUPPORTED_OPERATION" not in error] == []
@@ -140,7 +142,7 @@ def test_we_read_every_table_that_the_incumbent_reads(answers: Answers) -> None:
     assert [name for name in failed if "error" not in answers.theirs[name]] == []
 
 
-def test_incumbent_fails_only_in_listed_ways(answers: Answers) -> None:
+def test_delta_sharing_fails_only_for_the_known_tables(answers: Answers) -> None:
     refused, failed = set(), {}
     for request, ours, theirs in answers.both():
         if "error" in ours or "error" not in theirs:
@@ -164,7 +166,7 @@ def test_both_read_the_same_rows(answers: Answers) -> None:
             continue
         compared += 1
         if request.changes is not None and request.delta:
-            # It truncates commit timestamps to whole seconds in this mode.
+            # The other package truncates commit timestamps to whole seconds in this format.
             ours = _in_whole_seconds(ours)
             assert theirs == _in_whole_seconds(theirs), request
         if theirs != ours:
@@ -175,7 +177,7 @@ def test_both_read_the_same_rows(answers: Answers) -> None:
 
 
 def _known(listed: Mapping[str, str], answers: Answers) -> set[str]:
-    """Return the entries of ``listed`` whose table exists: the conformance tables are optional."""
+    """Return the entries of ``listed`` that were read; the conformance tables are optional."""
     return {name for name in listed if name in answers.requests}
 
 

@@ -29,7 +29,7 @@ def main(uri: str, token: str, warehouse: str, namespace: str, directory: str) -
         f"{CATALOG}.uri": uri,
         f"{CATALOG}.token": token,
         f"{CATALOG}.warehouse": warehouse,
-        # For S3 and for local files.
+        # This implementation reads from both S3 and local files.
         f"{CATALOG}.io-impl": "org.apache.iceberg.io.ResolvingFileIO",
     }
     for name, value in settings.items():

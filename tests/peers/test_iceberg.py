@@ -47,10 +47,10 @@ def bucket() -> Iterator[Bucket]:
 
 @pytest.fixture(scope="module")
 def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The rows that Spark reads through the catalog of our server."""
+    """A directory with the rows that Spark reads through our server's catalog, one file per table."""
     folder = tmp_path_factory.mktemp("spark")
     shared = {f"s.made.{table.name}": table.location for table in TABLES}
-    # The demo table, written by our own writer.
+    # The table of the demo, which our own code writes.
     demo.build(folder / "demo")
     shared["s.made.refunds"] = str(folder / "demo" / "lake" / "refunds")
     with mock_server.running(shared, s3=store(bucket)) as server:
@@ -71,7 +71,7 @@ def rows_of_spark(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> p
 
 
 @by_table
-def test_spark_reads_through_our_catalog(rows_of_spark: pathlib.Path, table: IcebergTable) -> None:
+def test_spark_reads_the_rows_through_our_catalog(rows_of_spark: pathlib.Path, table: IcebergTable) -> None:
     if table.expected["current_snapshot"] is None:
         assert pq.read_table(rows_of_spark / f"{table.name}.parquet").num_rows == 0
         return
@@ -89,7 +89,7 @@ def test_spark_reads_the_demo_table_with_its_lineage(rows_of_spark: pathlib.Path
 
 @pytest.fixture(scope="module")
 def client(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharingClient]:
-    """A client of Iceberg's REST test server, in which the tables are registered."""
+    """A client that uses Iceberg's REST test server as its catalog; the tables are registered there."""
     folder = tmp_path_factory.mktemp("catalog")
     with (
         iceberg_server(bucket, folder) as uri,
@@ -118,7 +118,7 @@ def test_our_client_reads_from_the_iceberg_server(client: ds.SharingClient, tabl
 
 @contextlib.contextmanager
 def iceberg_server(bucket: Bucket, folder: pathlib.Path) -> Iterator[str]:
-    """Run Iceberg's REST test server on a free port, with the keys of the store in "load table"."""
+    """Run Iceberg's REST test server on a free port; its "load table" responses contain the keys of the store."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     properties = {
@@ -135,7 +135,7 @@ def iceberg_server(bucket: Bucket, folder: pathlib.Path) -> Iterator[str]:
         "include-credentials": "true",
         "rest.port": str(port),
     }
-    # Each property is an environment variable with two underscores for a hyphen and one for a dot.
+    # Each property becomes an environment variable: a hyphen becomes two underscores, and a dot one.
     settings = {
         f"CATALOG_{name.replace('-', '__').replace('.', '_').upper()}": value for name, value in properties.items()
     }

@@ -1,4 +1,4 @@
-"""The golden tables read from one server by the JVM connector and by this client: ``bash scripts/peers``.
+"""The JVM connector and this client read the golden tables from one server: ``bash scripts/peers``.
 
 The connector is built from its own source, whose parquet response format needs no Delta Lake for Spark. Reads that
 it refuses are skipped with the reason; if both read a table, the rows must be the same.
@@ -20,7 +20,7 @@ import mock_server
 from tests.golden import corpus
 
 CONNECTOR = os.environ.get("DELTA_SHARING_JVM_CONNECTOR")
-# The connector's class, because our data source has the same short name.
+# The full name of the connector's class, because our data source has the same short name.
 FORMAT = "io.delta.sharing.spark.DeltaSharingDataSource"
 TABLES = {table.name: table for table in corpus.tables() if table.outcome == "read"}
 SETTINGS = {
@@ -65,7 +65,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pathlib.P
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
-def test_both_read_the_same_rows(spark: Any, served: tuple[pathlib.Path, ds.SharingClient], name: str) -> None:
+def test_jvm_connector_and_client_read_the_same_rows(
+    spark: Any, served: tuple[pathlib.Path, ds.SharingClient], name: str
+) -> None:
     profile, client = served
     table = f"golden.corpus.{name.replace('.', '_')}"
     try:

@@ -1,4 +1,4 @@
-"""MLflow loads a downloaded version of a model: ``bash scripts/mlflow``."""
+"""MLflow loads a downloaded model version: ``bash scripts/mlflow``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delta_sharing_client import testing
 pyfunc = pytest.importorskip("mlflow.pyfunc", reason="MLflow has an environment of its own; see scripts/mlflow")
 
 
-def test_mlflow_loads_a_downloaded_version(tmp_path: pathlib.Path) -> None:
+def test_mlflow_loads_a_downloaded_model_version(tmp_path: pathlib.Path) -> None:
     class Doubling(pyfunc.PythonModel):
         def predict(self, context: object, model_input: pd.DataFrame, params: object = None) -> pd.Series:
             return model_input["x"] * 2

@@ -1,4 +1,4 @@
-"""Table features that other engines support and this client does not know: ``python -m tests.protocol.features FILE
+"""List table features that other engines have and this client does not know: ``python -m tests.protocol.features FILE
 ...``.
 
 Each file is the source file in which an engine declares its features: ``TableFeature.scala`` of Delta Lake for
@@ -21,13 +21,14 @@ Declared = tuple[str, "FeatureKind | None"]
 """The name of a feature, and its kind where the declaration shows it."""
 
 _KINDS = {"ReaderWriterFeature": FeatureKind.READER_WRITER, "WriterFeature": FeatureKind.WRITER}
-# The name in the call of the base class. Scala: extends ReaderWriterFeature(name = "x"), also in separate classes.
+# Scala: the name is an argument of the base class, as in extends ReaderWriterFeature(name = "x"); there may be a class
+# in between.
 _SCALA = re.compile(r'extends\s+(\w+)\(\s*(?:name\s*=\s*)?"([\w-]+)"')
 _SCALA_BASE = re.compile(r"class\s+(\w+)\s*\([^)]*\)\s*(?:\{\s*)?extends\s+(\w+)")
-# Java: super("x", ...) below class X extends TableFeature.ReaderWriterFeature, and new X("x").
+# Java: the name is in super("x", ...) in a class that extends TableFeature.ReaderWriterFeature, or in new X("x").
 _JAVA_BASE = re.compile(r"class\s+(\w+)\s+extends\s+(?:TableFeature\.)?(\w+)")
 _JAVA = re.compile(r'class\s+(\w+)|super\(\s*(?:/\*[^*]*\*/\s*)?"([\w-]+)"|new\s+(\w+Feature\w*)\(\s*"([\w-]+)"')
-# Rust: the variants of an enum; their names are in camel case unless an attribute says otherwise.
+# Rust: the features are the variants of an enum, with names in camel case unless an attribute gives another name.
 _RUST_ENUM = re.compile(r"enum\s+TableFeature\s*\{(.*?)\n\}", re.DOTALL)
 _RUST = re.compile(r'(?:serialize|to_string|rename|alias)\s*=\s*"([\w-]+)"|^\s*([A-Z]\w*)\s*,', re.MULTILINE)
 
@@ -74,7 +75,7 @@ def _kind(base: str, bases: dict[str, str]) -> FeatureKind | None:
 
 
 def missing(features: list[Declared]) -> list[str]:
-    """Return a sentence for each feature that we lack or have with another kind."""
+    """Return a line for each feature that we lack, or that has a different kind in our list."""
     differences = []
     for name, kind in features:
         ours = find_feature(name)

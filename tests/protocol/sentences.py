@@ -29,8 +29,8 @@ ROW = re.compile(r"^\| (?P<section>[^|]+) \| (?P<number>\d+) \| `(?P<hash>\w{12}
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """A protocol: our table of its sentences, its texts, the environment variable with their location, and the
-    binding words."""
+    """A protocol: our table of its sentences, the names of its texts, the repository of the texts, the environment
+    variable with their location, and the words that make a sentence binding."""
 
     table: Path
     texts: tuple[str, ...]
@@ -46,7 +46,7 @@ DELTA_SHARING = Protocol(
     "DELTA_SHARING_PROTOCOL",
     re.compile(rf"\b({_BINDING})\b"),
 )
-# Many requirements of these texts are in table cells without a verb.
+# Many requirements in these texts are table cells without a verb, so more words count as binding.
 OPEN_SHARING = Protocol(
     _DIRECTORY / "open_sharing.md",
     ("OVERVIEW.md", "VOLUMES.md", "AGENT_SKILLS.md", "ML_MODELS.md", "CREDENTIALS.md"),
@@ -54,7 +54,7 @@ OPEN_SHARING = Protocol(
     "OPEN_SHARING_PROTOCOL",
     re.compile(rf"\b({_BINDING}|{_BINDING_OF_TABLES})\b"),
 )
-# The text for tables is maintained in another repository than the others. It repeats a part of Delta Sharing's.
+# The text about tables is in a different repository than the others, and repeats a part of the Delta Sharing protocol.
 OPEN_SHARING_TABLES = Protocol(
     _DIRECTORY / "open_sharing_tables.md",
     ("TABLES.md",),
@@ -69,7 +69,7 @@ PROTOCOLS = (DELTA_SHARING, OPEN_SHARING, OPEN_SHARING_TABLES)
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A sentence of the text; ``words`` is its normal form: lower case, letters and digits only."""
+    """A sentence of a text. ``words`` is its normal form: in lower case, with only letters and digits."""
 
     section: str
     number: int
@@ -85,8 +85,8 @@ def digest(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Return a text without markup, link targets, case and punctuation, so that only a different wording makes a
-    difference."""
+    """Return a text in lower case without markup, link targets and punctuation, so that only changes of the wording
+    count."""
     return " ".join(re.findall(r"[a-z0-9]+", re.sub(r"\]\([^)]*\)", "]", text).lower()))
 
 
@@ -126,7 +126,7 @@ def _paragraphs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def all_sentences(texts: Mapping[str, str]) -> list[Sentence]:
-    """Return the sentences of texts by name; if there are several texts, the name precedes the section."""
+    """Return the sentences of all texts; if there are several texts, each section begins with the name of its text."""
     if len(texts) == 1:
         return sentences(*texts.values())
     result = ((Path(name).stem, sentence) for name, text in texts.items() for sentence in sentences(text))
@@ -134,7 +134,7 @@ def all_sentences(texts: Mapping[str, str]) -> list[Sentence]:
 
 
 def binding(texts: Mapping[str, str], protocol: Protocol = DELTA_SHARING) -> dict[str, Sentence]:
-    """Return the binding sentences by hash; a repeated sentence has its first position."""
+    """Return the binding sentences by hash; a repeated sentence has the position of its first occurrence."""
     results: dict[str, Sentence] = {}
     for sentence in all_sentences(texts):
         if protocol.binding.search(sentence.words):
@@ -143,7 +143,7 @@ def binding(texts: Mapping[str, str], protocol: Protocol = DELTA_SHARING) -> dic
 
 
 def section_digests(texts: Mapping[str, str]) -> dict[str, tuple[int, str]]:
-    """Return the number of sentences of a section, and a digest of them."""
+    """Return, for each section, the number of its sentences and a digest of them."""
     words: dict[str, list[str]] = {}
     for sentence in all_sentences(texts):
         words.setdefault(sentence.section, []).append(sentence.words)
@@ -151,18 +151,18 @@ def section_digests(texts: Mapping[str, str]) -> dict[str, tuple[int, str]]:
 
 
 def rows(table: str) -> dict[str, str]:
-    """Return the columns of a table for each sentence, by hash: who, what, tests."""
+    """Return, by the hash of each sentence, its last three columns in a table: who, requirement, tests."""
     matches = [match for line in table.splitlines() if (match := ROW.match(line)) is not None]
     return {match["hash"]: match["rest"] for match in matches}
 
 
 def edition_of(table: str, protocol: Protocol = DELTA_SHARING) -> str:
-    """Return the text from which a table was made."""
+    """Return the edition of the text from which a table was made."""
     return str(re.findall(rf"{re.escape(protocol.home)}, (.*): each", table)[0])
 
 
 def written(texts: Mapping[str, str], known: dict[str, str], edition: str, protocol: Protocol = DELTA_SHARING) -> str:
-    """Return the table for ``texts`` with the ``known`` columns."""
+    """Return the table for ``texts``; ``known`` has the last three columns of sentences by hash."""
     names = ", ".join(texts)
     lines = [
         "# What the protocol requires, and which tests check it",
@@ -191,7 +191,7 @@ def written(texts: Mapping[str, str], known: dict[str, str], edition: str, proto
 
 
 def read(paths: Sequence[Path]) -> dict[str, str]:
-    """Return texts by file name."""
+    """Return the contents of files by file name."""
     return {path.name: path.read_text("utf-8") for path in paths}
 
 

@@ -1,4 +1,4 @@
-"""Feature declarations in the style of three code bases, and the reported differences."""
+"""Declarations of features in the style of three code bases are found, and differences from our list are reported."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_features_of_the_rust_kernel_have_all_their_names() -> None:
     assert declared("no enum", "rs") == []
 
 
-def test_differing_features_are_reported() -> None:
+def test_features_that_differ_from_our_list_are_reported() -> None:
     known = [("deletionVectors", READER), ("DELETIONVECTORS", None), ("appendOnly", WRITER)]
     assert missing(known) == []
     assert missing([*known, ("colour", READER), ("ink", None), ("appendOnly", READER)]) == [

@@ -1,4 +1,5 @@
-"""Every response of the server conforms to the OpenAPI description of the protocol: each API, with each parameter."""
+"""Every response of the server, for each API and each parameter, conforms to the OpenAPI description of the
+protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ TABLES = ("plain", "vectors", "feed")
 ASSETS = {"volume": "docs", "skill": "report", "model": "churn", "version": "2", "alias": "champion"}
 BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
 HINT = {"op": "isNull", "children": [{"op": "column", "name": "id", "valueType": "long"}]}
-# Values sent for each parameter or field of any API: valid ones, and an invalid one.
+# The values that are sent for each parameter or field of any API: valid values, and an invalid one.
 VALUES: dict[str, list[Any]] = {
     "maxResults": [0, 1, 500, "x"],
     "pageToken": ["", "nonsense"],
@@ -56,8 +57,8 @@ VALUES: dict[str, list[Any]] = {
     "location": ["file:///no/such/place", 5],
 }
 
-# From the description published in delta-io/delta-sharing (see the head of openapi.yaml): its APIs with their
-# parameters, and the fields of its schemas; required fields have an exclamation mark.
+# The APIs with their parameters, and the schemas with their fields, of the description that delta-io/delta-sharing
+# publishes (see the head of openapi.yaml). Required fields have an exclamation mark.
 PAGES = "maxResults pageToken"
 PUBLISHED_APIS = {
     "GET /shares": PAGES,
@@ -80,7 +81,7 @@ PUBLISHED_FIELDS = {
     "Query": ("predicateHints jsonPredicateHints limitHint version timestamp startingVersion endingVersion"),
     "Error": "errorCode message",
 }
-# Differences in PROTOCOL.md, which servers and connectors follow.
+# Where PROTOCOL.md, which servers and connectors follow, differs from the published description.
 UNLIKE_PUBLISHED = {
     "startingTimestamp of GET /shares/{share}/schemas/{schema}/tables/{table}": (
         "Query Table Version is GET .../{table}/version; this path is that of OpenSharing's Get Table."
@@ -121,7 +122,7 @@ def api(server: RunningServer) -> Api:
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_response_is_defined_by_the_protocol(api: Api, method: str, path: str) -> None:
+def test_every_response_conforms_to_the_description(api: Api, method: str, path: str) -> None:
     answers = {_call(api, method, path, table, given) for table in TABLES for given in _choices(method, path, table)}
 
     assert 200 in answers
@@ -129,7 +130,7 @@ def test_every_response_is_defined_by_the_protocol(api: Api, method: str, path: 
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_refusal_has_the_form_of_an_error(api: Api, method: str, path: str) -> None:
+def test_refusals_have_the_described_form_of_an_error(api: Api, method: str, path: str) -> None:
     assert _call(api, method, path, "missing" if "{table}" in path else "plain", {}, share="missing") == (
         200 if path == "/shares" else 404
     )
@@ -172,7 +173,7 @@ def test_description_rejects_wrong_responses() -> None:
     assert not _validator({"$ref": f"{_HERE}components/schemas/Table"}).is_valid(table)
 
 
-def test_published_openapi_description_is_covered() -> None:
+def test_our_description_covers_the_published_one() -> None:
     results = set()
     for api, parameters in PUBLISHED_APIS.items():
         method, path = api.split()
@@ -195,14 +196,15 @@ def test_published_openapi_description_is_covered() -> None:
 
 
 def _choices(method: str, path: str, table: str) -> Iterator[dict[str, Any]]:
-    """Yield requests: without parameters, every parameter alone with every value, and, for one table, every pair."""
+    """Yield the parameters of requests: none, each parameter alone with each of its values, and, for one table, every
+    pair of parameters."""
     operation = DESCRIPTION["paths"][path][method]
     names = [_resolved(parameter)["name"] for parameter in operation.get("parameters", ())]
     with contextlib.suppress(KeyError):
         names += list(_resolved(operation["requestBody"]["content"]["application/json"]["schema"])["properties"])
     yield {}
     for name in dict.fromkeys(names):
-        yield from ({name: value} for value in VALUES[name])  # a parameter without values is a KeyError: add some
+        yield from ({name: value} for value in VALUES[name])  # a KeyError means that ``VALUES`` lacks a parameter
     for first, second in itertools.combinations(dict.fromkeys(names), 2) if table == TABLES[-1] else ():
         yield {first: VALUES[first][0], second: VALUES[second][0]}
 

@@ -1,4 +1,5 @@
-"""The table of the protocol's sentences is correct: each line names an existing test. Also the tests of a few lines."""
+"""Each line in the tables of the protocols' sentences names existing tests. This file also has the tests of a few
+lines."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ LEAVES = ("column", "literal")
 
 
 @pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
-def test_every_sentence_names_existing_tests(line: str) -> None:
+def test_every_line_of_a_table_names_existing_tests(line: str) -> None:
     _, section, _number, _hash, who, words, tests, _ = line.split("|")
     named = re.findall(r"`([^`]+)`", tests)
 
@@ -55,7 +56,7 @@ def test_no_sentence_occurs_twice() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.table.stem)
-def test_sentences_match_the_text_of_the_protocol(protocol: sentences.Protocol) -> None:
+def test_tables_match_the_text_of_the_protocol(protocol: sentences.Protocol) -> None:
     place = os.environ.get(protocol.variable)
     if not place:
         pytest.skip(f"{protocol.variable} names no {protocol.texts[0]} of {protocol.home}, nor a directory with it")
@@ -85,7 +86,7 @@ it must not count
 """
 
 
-def test_sentences_are_identified_by_their_words() -> None:
+def test_sentences_with_the_same_words_have_the_same_hash() -> None:
     result = list(sentences.binding({"A.md": TEXT_OF_ONE}).values())
     assert [(item.section, item.words) for item in result] == [
         ("First", "a server must answer"),
@@ -115,18 +116,18 @@ ISSUES = [line for line in (ROOT / "docs" / "from-delta-sharing.md").read_text()
 
 
 @pytest.mark.parametrize("line", ISSUES, ids=lambda line: line.split("|")[1].strip().replace(" ", ""))
-def test_every_issue_names_an_existing_test(line: str) -> None:
+def test_every_listed_issue_names_an_existing_test(line: str) -> None:
     path, _, function = re.findall(r"`(tests/[^`]+)`", line)[-1].partition("::")
     assert (ROOT / path).is_file(), path
     assert not function or function in _functions(ROOT / path), function
 
 
-# --- tests of lines that had none ----------------------------------------------------------------------------------
+# --- tests of sentences that no other test covers ---
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A table of four files in two partitions, ids 0 to 39."""
+    """A server of a table with four files in two partitions, with the ids 0 to 39."""
     root = tmp_path_factory.mktemp("tables")
     writer = TableWriter(root / "t", seed=5)
     adds = [
@@ -140,7 +141,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def bodies(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bodies of the queries that the server receives."""
+    """The bodies of the queries that the server has received."""
     seen: list[bytes] = []
     parse = mock_server.app.parse_query
 
@@ -169,7 +170,7 @@ def test_filter_and_limit_apply_if_the_server_ignores_hints(server: RunningServe
         server.clear_faults()
 
 
-def test_query_without_parameters_is_an_empty_object(server: RunningServer, bodies: list[bytes]) -> None:
+def test_query_without_parameters_has_no_hints_in_its_body(server: RunningServer, bodies: list[bytes]) -> None:
     ds.SharingClient(server.profile).table("default.default.t").scan().to_arrow()
 
     for body in bodies:
@@ -180,7 +181,9 @@ def test_query_without_parameters_is_an_empty_object(server: RunningServer, bodi
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_hints_have_as_many_children_as_their_ops(server: RunningServer, bodies: list[bytes], text: str) -> None:
+def test_hints_have_the_children_that_their_operators_need(
+    server: RunningServer, bodies: list[bytes], text: str
+) -> None:
     ds.SharingClient(server.profile).table("default.default.t").scan(filter=text).to_arrow()
     hints = [json.loads(body).get("jsonPredicateHints") for body in bodies]
 
@@ -227,14 +230,14 @@ NOTHING = {"op": "equal", "children": [COLUMN, LITERAL]}
     ],
     ids=str,
 )
-def test_hint_with_invalid_children_skips_nothing(server: RunningServer, hint: dict[str, Any]) -> None:
+def test_server_ignores_a_hint_with_invalid_children(server: RunningServer, hint: dict[str, Any]) -> None:
     api = Api(server)
     assert api.query("t", jsonPredicateHints=NOTHING).files == []
     assert len(api.query("t", jsonPredicateHints=hint).files) == 4
 
 
 @pytest.mark.parametrize("change", [str.upper, str.title, lambda text: text.replace("=", " = ").replace(";", " ; ")])
-def test_capabilities_are_case_insensitive(server: RunningServer, change: Any) -> None:
+def test_capabilities_may_have_any_case_and_spaces(server: RunningServer, change: Any) -> None:
     lines = Api(server).query("t", change(f"{DELTA};includeendstreamaction=true"))
 
     assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta;includeendstreamaction=true"
@@ -254,7 +257,7 @@ def test_ids_of_shares_are_unique_and_stable(server: RunningServer, tmp_path: Pa
     assert run.stdout.strip() == str(ids)
 
 
-def test_predicates_are_applied_before_the_limit(server: RunningServer) -> None:
+def test_server_applies_predicates_before_the_limit(server: RunningServer) -> None:
     condition = {"op": "equal", "children": [COLUMN, {**LITERAL, "value": "b"}]}
     limited = Api(server).query("t", jsonPredicateHints=condition, limitHint=5).files
     assert [file["file"]["partitionValues"]["p"] for file in limited] == ["b"]

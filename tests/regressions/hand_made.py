@@ -1,5 +1,5 @@
-"""Tables with explicitly written files and actions, also unusual ones: partition values as text, files of another
-schema."""
+"""Write tables file by file and action by action, also unusual ones: with partition values as text, or files of a
+different schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HandMadeTable:
         properties: Mapping[str, str] | None = None,
         features: Sequence[str] = (),
     ) -> HandMadeTable:
-        """Commit protocol and metadata; ``schema`` is Arrow, or a schemaString."""
+        """Commit protocol and metadata; ``schema`` is an Arrow schema or a schemaString."""
         protocol: Action = {"minReaderVersion": 1, "minWriterVersion": 4}
         if features:
             protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
@@ -93,13 +93,14 @@ class HandMadeTable:
         }
 
     def without(self, added: Action, positions: Sequence[int]) -> Action:
-        """Return the ``add`` action of a file with a deletion vector for rows that an earlier version has."""
+        """Return the ``add`` action of a file that is already in the table, with a deletion vector for
+        ``positions``."""
         assert added["add"]["path"] in self._shown, "write rows that no version shows with 'removed'"
         vector = encode_inline(DeletionVector.from_positions(positions))
         return {"add": added["add"] | {"deletionVector": msgspec.to_builtins(vector)}}
 
     def removal(self, added: Action) -> Action:
-        """Return the ``remove`` action of an ``add`` action."""
+        """Return the ``remove`` action for the file of an ``add`` action."""
         kept = ("path", "partitionValues", "size", "deletionVector")
         gone = {key: added["add"][key] for key in kept if key in added["add"]}
         stamp = FIRST_COMMIT_MS + (self.version + 1) * COMMIT_GAP_MS

@@ -1,4 +1,4 @@
-"""Tables like those of other engines' public tests, made by hand: each is read correctly or refused by name."""
+"""Hand-made tables like those in the public tests of other engines are read correctly, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_commit_with_contradicting_actions_is_refused(
     version = table.commit(added)
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
     known = {**added, **table.removal(added), **protocol, **table.metadata(LONGS)}
-    # The order within a commit has no meaning, so it cannot decide between the two.
+    # The order of actions in a commit has no meaning, so it cannot decide which action applies.
     table.commit(*({name: known[name]} for name in names))
     assert message in refusal(table)
     with shared(table) as shared_table, pytest.raises(ds.DeltaSharingError, match=message):
@@ -142,7 +142,7 @@ def test_remove_matches_other_spellings_of_the_path(table: HandMadeTable, spelli
 
 @pytest.mark.parametrize("path", ["/some/unqualified/absolute/path", "/some/unqualified/with%20space/p@%23h"])
 @pytest.mark.parametrize("scheme", ["file:", "file://"])
-def test_absolute_path_is_removed_by_its_file_uri(table: HandMadeTable, scheme: str, path: str) -> None:
+def test_remove_by_file_uri_removes_an_absolute_path(table: HandMadeTable, scheme: str, path: str) -> None:
     table.create(LONGS)
     facts = {"partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     table.commit({"add": {"path": path, **facts}})
@@ -150,7 +150,7 @@ def test_absolute_path_is_removed_by_its_file_uri(table: HandMadeTable, scheme: 
     assert rows(table) == []
 
 
-def test_deletion_vector_outside_the_protocol_is_applied(table: HandMadeTable) -> None:
+def test_deletion_vector_without_its_feature_is_applied(table: HandMadeTable) -> None:
     table.create(LONGS, properties={"delta.enableChangeDataFeed": "true"})
     version = table.commit(table.file(pa.table({"a": [1, 2, 3]}), removed=[1]))
     assert rows(table) == [{"a": 1}, {"a": 3}]
@@ -259,13 +259,13 @@ def test_nulls_in_non_nullable_arrays_and_maps_are_refused(
     assert "Column 'c' has no null" in refusal(table, wire)
 
 
-def test_uuid_bytes_are_not_returned_as_text(table: HandMadeTable) -> None:
+def test_16_bytes_in_a_string_column_are_refused(table: HandMadeTable) -> None:
     table.create(schema(field("c", "string")))
     table.commit(one_file(table, pa.table({"c": pa.array([bytes(16)], pa.binary(16))})))
     assert "must have the table's type string, but the file has fixed_size_binary[16]" in refusal(table)
 
 
-# Spark 4.3 writes these numbers for the dates with datetimeRebaseModeInWrite=LEGACY.
+# The numbers that Spark 4.3 writes for these dates with datetimeRebaseModeInWrite=LEGACY.
 HYBRID_DAYS = {
     "0001-01-01": -719_164,
     "0300-12-31": -609_590,
@@ -283,7 +283,7 @@ MICROS_PER_DAY = 86_400_000_000
 
 def spark_file(table: HandMadeTable, keys: dict[bytes, bytes], *, int96: bool = False, nested: bool = False) -> Action:
     days = pa.array([*HYBRID_DAYS.values(), None], pa.int32())
-    # pyarrow before 23 writes INT96 times of day before 1970 wrongly; midnights are right.
+    # pyarrow before 23 writes wrong INT96 times of day for dates before 1970, except for midnight.
     extra = 0 if int96 else 1
     micros = pa.array([None if day is None else day * MICROS_PER_DAY + extra for day in days.to_pylist()], pa.int64())
     moments = micros.cast(pa.timestamp("us", None if int96 else "UTC"))
@@ -324,7 +324,7 @@ def test_dates_in_the_hybrid_calendar_are_rebased(table: HandMadeTable, keys: di
 
 
 @pytest.mark.parametrize("keys", [{}, {SPARK: b"3.5.0"}, {SPARK: b"4.0.0", b"org.apache.spark.timeZone": b"UTC"}])
-def test_dates_of_other_files_use_the_proleptic_calendar(table: HandMadeTable, keys: dict[bytes, bytes]) -> None:
+def test_dates_of_other_writers_are_not_rebased(table: HandMadeTable, keys: dict[bytes, bytes]) -> None:
     table.create(schema(field("d", "date"), field("at", "timestamp")))
     table.commit(spark_file(table, keys))
     assert [row["d"] for row in rows(table, columns=["d"], filter="d > DATE '0001-01-01'")][:2] == [
@@ -349,7 +349,8 @@ def test_hybrid_calendar_timestamps_in_other_zones_are_refused(table: HandMadeTa
 
 @pytest.mark.parametrize("wire", FORMATS)
 def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wire: str) -> None:
-    # Written by Spark 4.3 with spark.sql.parquet.writeLegacyFormat: two-level lists, or three levels with other names.
+    # Spark 4.3 wrote the file with spark.sql.parquet.writeLegacyFormat: lists have two levels, or three with other
+    # names.
     source = pathlib.Path(__file__).with_name("spark_legacy_lists.parquet")
     footer = pq.read_metadata(source).metadata
     table.create(footer[b"org.apache.spark.sql.parquet.row.metadata"].decode())
@@ -366,7 +367,8 @@ def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wi
         "d": decimal.Decimal("-1.23"),
     }
     last: dict[str, object] = {key: [] for key in first} | {"d": decimal.Decimal("9.99")}
-    # pyarrow reads a two-level list of lists as a list of structs, which is refused; the others are read
+    # pyarrow before 18 reads a two-level list of lists as a list of structs, which is refused; the other columns are
+    # read
     if PYARROW < 18:
         with pytest.raises(ds.DataError, match=r"'ll\.element' must have the table's type"):
             rows(table, wire)
@@ -377,7 +379,7 @@ def test_lists_and_maps_of_old_parquet_writers_are_read(table: HandMadeTable, wi
     assert rows(table, wire, columns=["m", "lsn"], filter="d < 0") == [{"m": first["m"], "lsn": first["lsn"]}]
 
 
-# A truncated long maximum ends in a character above the removed text; for older writers only in UTF-16 order.
+# A truncated maximum ends in a character that is greater than the removed ones; older writers compare in UTF-16 order.
 @pytest.mark.parametrize(
     ("value", "maximum"),
     [
@@ -478,7 +480,7 @@ def test_type_change_that_does_not_widen_is_refused(
     assert f"{old} to {new}" in refusal(table, "delta") or "quaternion" in refusal(table, "delta")
 
 
-def test_type_change_without_the_feature_is_ignored(table: HandMadeTable) -> None:
+def test_recorded_type_change_without_the_feature_is_ignored(table: HandMadeTable) -> None:
     left = field("a", "long") | {"metadata": {"delta.typeChanges": [{"fromType": "string", "toType": "long"}]}}
     table.create(schema(left))
     table.commit(table.file(pa.table({"a": [1]})))
@@ -486,7 +488,7 @@ def test_type_change_without_the_feature_is_ignored(table: HandMadeTable) -> Non
         assert rows(table, wire) == [{"a": 1}]
 
 
-def test_file_without_a_size_in_the_log_is_refused_with_its_line(table: HandMadeTable) -> None:
+def test_error_for_an_add_without_a_size_names_its_line(table: HandMadeTable) -> None:
     table.create(LONGS)
     added = table.file(pa.table({"a": [1]}))
     del added["add"]["size"]
@@ -511,7 +513,7 @@ def test_local_table_with_a_remote_file_is_refused(table: HandMadeTable, path: s
 @pytest.mark.parametrize("kind", ["time(6)", "geometry(a, b)", "quaternion"])
 @pytest.mark.parametrize("features", [[], ["geospatial", "timestampNanos", "catalogManaged"]])
 @pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning")
-def test_column_of_an_unknown_type_does_not_block_a_table(table: HandMadeTable, features: list[str], kind: str) -> None:
+def test_tables_are_read_without_columns_of_unknown_types(table: HandMadeTable, features: list[str], kind: str) -> None:
     protocol = reader(3, [name for name in features if name != "catalogManaged"]) if features else reader(1, None)
     struct = json.loads(schema(field("x", "long"), field("odd", kind)))
     table.commit(protocol, table.metadata(schema(field("a", "long"), field("odd", kind), field("s", struct))))
@@ -581,7 +583,7 @@ def test_every_read_warns_of_omitted_columns(partly_unknown: HandMadeTable) -> N
             warnings.simplefilter("error")
             for columns in (KNOWN_ALONE, ["a"], []):
                 assert shared_table.scan(columns).to_arrow().num_rows == 1
-            # Python shows a warning with the same text only once for each table.
+            # Python shows each text of a warning once, and so one warning per table.
             warnings.simplefilter("default")
             with warnings.catch_warnings(record=True) as caught:
                 for _ in range(3):
@@ -610,7 +612,7 @@ def test_no_copy_is_made_with_omitted_columns(partly_unknown: HandMadeTable, tmp
         assert [path.name for path in copy.iterdir()] == [".replica.lock"]
         with pytest.raises(ds.UnsupportedFeatureError, match=r"'s.odd' has the type 'quaternion'"):
             shared_table.replicate(copy, columns=["a", "s.odd"])
-        # The second update has nothing to change or fetch.
+        # The second update has nothing to change or download.
         for fetched in (1, 0):
             assert shared_table.replicate(copy, columns=["A", "s"]).downloaded_files == fetched
         assert shared_table.replicate(copy, columns=["s.x"]).local_version == 1

@@ -126,7 +126,7 @@ def test_06_timestamp_partitions_are_utc_in_every_spelling(folder: pathlib.Path,
     assert frame["at"].isna().tolist() == [False, False, False, True]
 
 
-def test_07_change_feed_pairs_separately_signed_urls(folder: pathlib.Path) -> None:
+def test_07_changes_of_a_deletion_vector_are_only_its_rows(folder: pathlib.Path) -> None:
     table = HandMadeTable(folder / "t").create(
         pa.schema([("a", pa.int64())]),
         properties={"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"},
@@ -192,7 +192,7 @@ def test_12_types_come_from_the_schema_and_not_from_files(folder: pathlib.Path, 
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_13_empty_results_have_the_dtypes_of_full_ones(folder: pathlib.Path, wire: str) -> None:
+def test_13_empty_results_have_the_same_dtypes(folder: pathlib.Path, wire: str) -> None:
     schema = pa.schema([
         ("l", pa.int64()), ("d", pa.date32()), ("at", pa.timestamp("us", tz="UTC")), ("b", pa.bool_()),
         ("x", pa.decimal128(5, 2)), ("s", pa.string()), ("f", pa.float32()),
@@ -210,7 +210,7 @@ def test_13_empty_results_have_the_dtypes_of_full_ones(folder: pathlib.Path, wir
     assert full.dtypes.tolist() == empty.dtypes.tolist() == none.dtypes.tolist()
 
 
-def test_14_format_is_chosen_for_the_requested_version(folder: pathlib.Path) -> None:
+def test_14_old_version_before_deletion_vectors_is_read(folder: pathlib.Path) -> None:
     table = HandMadeTable(folder / "t").create(pa.schema([("a", pa.int64())]))
     added = table.file(pa.table({"a": [1, 2, 3]}))
     table.commit(added)
@@ -234,14 +234,14 @@ def test_15_error_message_of_the_server_is_shown(folder: pathlib.Path, wire: str
     assert "default.default.numbers" in str(error.value)
 
 
-def test_16_parquet_response_to_a_delta_request_is_read(folder: pathlib.Path) -> None:
+def test_16_parquet_response_is_read_if_delta_was_requested(folder: pathlib.Path) -> None:
     numbers(folder)
     with shared(folder, "numbers", faults=["wrong-format"]) as (table, _):
         assert len(table.scan(response_format="delta").to_pandas()) == 10
         assert len(table.scan(response_format="auto").to_pandas()) == 10
 
 
-def test_16_delta_response_to_a_parquet_request_is_refused(folder: pathlib.Path) -> None:
+def test_16_delta_response_is_refused_if_parquet_was_requested(folder: pathlib.Path) -> None:
     numbers(folder)
     with (
         shared(folder, "numbers", faults=["wrong-format"]) as (table, _),
@@ -251,7 +251,7 @@ def test_16_delta_response_to_a_parquet_request_is_refused(folder: pathlib.Path)
 
 
 @pytest.mark.parametrize("kind", ["timestamp_ntz", "void", "char(3)", "varchar(3)", "interval day to second"])
-def test_17_columns_of_rarer_types_do_not_break_a_read(folder: pathlib.Path, kind: str) -> None:
+def test_17_rare_column_types_are_read(folder: pathlib.Path, kind: str) -> None:
     fields = [{"name": "a", "type": "long", "nullable": True, "metadata": {}},
               {"name": "odd", "type": kind, "nullable": True, "metadata": {}}]  # fmt: skip
     features = ["timestampNtz"] if kind == "timestamp_ntz" else []
@@ -275,7 +275,7 @@ def test_18_binary_and_decimal_partitions_are_read(folder: pathlib.Path, wire: s
     assert rows == [{"a": 1, "b": b"hi", "d": decimal.Decimal("-1.50")}, {"a": 2, "b": None, "d": None}]
 
 
-# --- a server with the responses written here ---
+# --- a server whose responses each test defines ---
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1}}
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
@@ -371,7 +371,7 @@ def test_22_only_newlines_end_a_line(end: bytes) -> None:
         assert client.table("s.s.t").metadata().name == name
 
 
-def test_23_listings_may_span_lines_or_be_empty() -> None:
+def test_23_listings_may_have_several_lines_or_be_empty() -> None:
     def reply(method: str, path: str) -> tuple[str, dict[str, str], bytes]:
         listing = {} if path.endswith("/schemas") else {"items": [{"name": "one"}], "nextPageToken": ""}
         return "200 OK", {}, json.dumps(listing, indent=2).encode()
@@ -417,7 +417,7 @@ def test_26_newer_protocol_error_suggests_an_upgrade() -> None:
 # --- HTTP, authentication, concurrency ---
 
 
-def test_27_threads_with_different_formats_do_not_interfere(folder: pathlib.Path) -> None:
+def test_27_threads_may_read_with_different_formats(folder: pathlib.Path) -> None:
     numbers(folder)
     failures: list[BaseException] = []
     with shared(folder, "numbers", latency=0.005) as (table, _):
@@ -439,7 +439,7 @@ def test_27_threads_with_different_formats_do_not_interfere(folder: pathlib.Path
     assert failures == []
 
 
-def test_28_netrc_does_not_replace_the_bearer_token(
+def test_28_netrc_file_does_not_replace_the_bearer_token(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers(folder)
