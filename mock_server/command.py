@@ -121,9 +121,11 @@ def _config(tables: Path | None, config_file: Path | None, given: dict[str, Any]
     elif tables is not None:
         yield ServerConfig(catalog=catalog.from_directory(tables), directory=tables, **given)
     else:
+        # Wrong options are refused before the tables are built, which takes seconds.
+        settings = ServerConfig(catalog=catalog.from_mapping({}), **given)
         with tempfile.TemporaryDirectory(prefix="delta-sharing-demo-") as directory:
             typer.echo("building the sample tables ...")
-            yield ServerConfig(catalog=demo.build(Path(directory)), **given)
+            yield dataclasses.replace(settings, catalog=demo.build(Path(directory)))
 
 
 def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool) -> None:

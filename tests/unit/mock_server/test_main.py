@@ -109,6 +109,13 @@ def test_port_in_use_is_reported_in_one_sentence(tables: Path) -> None:
     assert "cannot listen on 127.0.0.1 port" in result.output
 
 
+def test_invalid_port_is_refused_before_tables_are_built() -> None:
+    result = RUNNER.invoke(app, ["--demo", "--port", "80000"])
+    assert result.exit_code == 2
+    assert "The port must be a number from 0 to 65535, not 80000." in result.output
+    assert "building" not in result.output
+
+
 def test_list_faults_option_lists_all_faults() -> None:
     output = RUNNER.invoke(app, ["--list-faults"]).output
     assert [line.split()[0] for line in output.splitlines()] == [kind.name for kind in FAULTS]
