@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from delta_sharing_client.errors import DeltaSharingError, about_table
 
-from . import asset_answers, iceberg
+from . import asset_apis, iceberg
 from .access import (
     require_loopback,
     require_url_access,
@@ -31,8 +31,7 @@ from .access import (
     with_local_directories,
     with_readable_formats,
 )
-from .answers import Answer, Answers, Caller
-from .asset_answers import AssetAnswers
+from .asset_apis import AssetApis
 from .asynchronous import AsyncQueries
 from .auth import check_bearer
 from .capabilities import parse_capabilities, parse_file_id_hash
@@ -70,6 +69,7 @@ from .parameters import (
 from .s3 import S3Tables
 from .signing import ABSOLUTE, RELATIVE, Signer
 from .stats import Stats
+from .table_apis import Caller, LineResponse, TableApis
 from .wire import query_status_line
 
 _NDJSON = "application/x-ndjson; charset=utf-8"
@@ -106,9 +106,9 @@ class SharingServer(Starlette):
         self.stats = Stats()
         self.faults = FaultSet(config.faults)
         self.signer = Signer(config.url_ttl)
-        self._answers = Answers(config, self.signer, self.faults, self._s3)
+        self._table_apis = TableApis(config, self.signer, self.faults, self._s3)
         self._listings = Listings(self.catalog.now, self.faults)
-        self._assets = AssetAnswers(
+        self._assets = AssetApis(
             self.catalog.now, self._listings, self.faults, self._s3, config.vendors, config.credentials_ttl
         )
         self._iceberg_catalog = IcebergCatalog(
@@ -207,7 +207,7 @@ class SharingServer(Starlette):
             return _json(
                 _named(lambda share, schema: self._listings.tables(share, schema, query), segments[1], segments[3])
             )
-        if kind in asset_answers.APIS.values():
+        if kind in asset_apis.APIS.values():
             return _json(_named(lambda *names: self._assets.respond(kind, names, query), *segments[1::2]))
         if kind == "table":
             if (missing := self.faults.take("no-get-table")) is not None:
@@ -231,11 +231,11 @@ class SharingServer(Starlette):
                 f"The table '{entry.full_name}' is an Iceberg table: read it through the Iceberg catalog.", 501
             )
         if kind in ("version", "version-head"):
-            version = self._answers.version(entry, parse_starting_timestamp(request.query_params))
+            version = self._table_apis.version(entry, parse_starting_timestamp(request.query_params))
             return Response(status_code=200, headers={"Delta-Table-Version": str(version)})
         caller = _caller(request)
         if kind == "metadata":
-            return _answer(self._answers.metadata(entry, caller, *parse_point(request.query_params)), caller)
+            return _streamed(self._table_apis.metadata(entry, caller, *parse_point(request.query_params)), caller)
         if kind == "temporary-table-credentials":
             expired = self.faults.take("expired-credentials") is not None
             ttl = self.config.credentials_ttl
@@ -243,15 +243,15 @@ class SharingServer(Starlette):
             return _json(temporary_credentials(entry, location, self._s3, self.config.vendors, ttl, expired=expired))
         require_url_access(entry)
         if kind == "changes":
-            return _answer(self._answers.changes(entry, caller, parse_changes(request.query_params)), caller)
+            return _streamed(self._table_apis.changes(entry, caller, parse_changes(request.query_params)), caller)
         if kind == "query":
             if caller.capabilities.async_query:
                 return self._submit(entry, caller, parse_query(body, request.query_params))
-            return _answer(self._answers.query(entry, caller, parse_query(body, request.query_params)), caller)
+            return _streamed(self._table_apis.query(entry, caller, parse_query(body, request.query_params)), caller)
         return self._poll(entry, caller, segments[7], body)
 
     def _submit(self, entry: TableEntry, caller: Caller, parameters: QueryRequest) -> Response:
-        table = self._answers.table(entry)
+        table = self._table_apis.table(entry)
         version = table.latest_version()
         snapshot = table.snapshot(version)
         # Unsupported formats are refused now rather than after the polls.
@@ -268,7 +268,7 @@ class SharingServer(Starlette):
             return _pending(query_status_line(query.id, "pending"), query.version)
         caller = Caller(query.capabilities, query.file_id_hash, caller.origin)
         request = query.request.with_paging(parse_page_request(body))
-        return _answer(self._answers.query(entry, caller, request, query.pinned), caller)
+        return _streamed(self._table_apis.query(entry, caller, request, query.pinned), caller)
 
     async def _iceberg(self, request: Request) -> Response:
         segments = _segments(request.scope, self._iceberg_prefix)
@@ -335,7 +335,7 @@ _APIS: dict[tuple[str, ...], str] = {
     ("POST", *_TABLE, "query"): "query",
     ("POST", *_TABLE, "queries", "*"): "queries",
     ("POST", *_TABLE, "temporary-table-credentials"): "temporary-table-credentials",
-    **asset_answers.APIS,
+    **asset_apis.APIS,
 }
 
 
@@ -400,14 +400,14 @@ def _caller(request: Request) -> Caller:
     )
 
 
-def _answer(answer: Answer, caller: Caller) -> Response:
-    capabilities = f"responseformat={answer.format.value}"
+def _streamed(lines: LineResponse, caller: Caller) -> Response:
+    capabilities = f"responseformat={lines.format.value}"
     if caller.capabilities.end_stream_action:
         capabilities += ";includeendstreamaction=true"
-    headers = {"Delta-Table-Version": str(answer.version), "delta-sharing-capabilities": capabilities}
+    headers = {"Delta-Table-Version": str(lines.version), "delta-sharing-capabilities": capabilities}
     if caller.file_id_hash is not None:
         headers["fileidhash"] = caller.file_id_hash.value
-    chunks = _pieces(answer.chunks)
+    chunks = _pieces(lines.chunks)
     first = next(chunks, b"")
     second = next(chunks, None)
     if second is None:

@@ -55,23 +55,23 @@ class Delivery:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind, file = self._describe(scope)
         target = Target.DATA if file is not None else Target.API
-        answer = _Answer(scope, send, self._faults, target, self._throttle)
+        sending = _Sending(scope, send, self._faults, target, self._throttle)
         client = scope.get("client")
         self._stats.begin(kind, None if client is None else tuple(client))
         self._active[target] += 1
         try:
             if self._latency:
                 await asyncio.sleep(self._latency)
-            if not await self._spoil(scope, answer, target):
-                await self._app(scope, receive, answer.send)
+            if not await self._spoil(scope, sending, target):
+                await self._app(scope, receive, sending.send)
         except ConnectionError:
-            answer.close()
+            sending.close()
         finally:
             self._active[target] -= 1
-            self._stats.end(kind, answer.status, answer.sent, file)
+            self._stats.end(kind, sending.status, sending.sent, file)
 
-    async def _spoil(self, scope: Scope, answer: _Answer, target: Target) -> bool:
-        send = answer.send
+    async def _spoil(self, scope: Scope, sending: _Sending, target: Target) -> bool:
+        send = sending.send
         for name, status in _STATUS_FAULTS:
             fault = self._faults.take(name, target, active=self._active[target] if name == "throttle" else None)
             if fault is None:
@@ -83,10 +83,10 @@ class Delivery:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
             return True
-        return await hostile.answer(scope, send, answer.connection, self._faults, target)
+        return await hostile.respond(scope, send, sending.connection, self._faults, target)
 
 
-class _Answer:
+class _Sending:
     """One response: counts it, delays it and damages its body."""
 
     def __init__(self, scope: Scope, send: Send, faults: FaultSet, target: Target, throttle: Throttle | None) -> None:

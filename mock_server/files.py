@@ -68,7 +68,7 @@ class FileServer:
         if file is None:
             return await _refuse(scope, send, 404, "NoSuchKey", "The specified key does not exist.")
         try:
-            await self._answer(scope, send, file)
+            await self._respond(scope, send, file)
         finally:
             os.close(file)
         return None
@@ -91,7 +91,7 @@ class FileServer:
             self._known, self._roots = catalog, {table.id: table.location for table in catalog.tables}
         return self._roots.get(table_id)
 
-    async def _answer(self, scope: Scope, send: Send, file: int) -> None:
+    async def _respond(self, scope: Scope, send: Send, file: int) -> None:
         info = os.fstat(file)
         size = info.st_size
         validators = self._validators(info)

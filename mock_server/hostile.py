@@ -20,7 +20,7 @@ RAW_FAULTS = ("endless-headers", "endless-continue", "slow-headers", "bad-chunk"
 PLAIN_FAULTS = ("redirect", "bad-redirect", "error-body")
 
 
-async def answer(scope: Scope, send: Send, connection: Connection | None, faults: FaultSet, target: Target) -> bool:
+async def respond(scope: Scope, send: Send, connection: Connection | None, faults: FaultSet, target: Target) -> bool:
     """Send the hostile response of an active fault; return whether there was one."""
     for name in PLAIN_FAULTS:
         fault = faults.take(name, target)

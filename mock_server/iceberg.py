@@ -66,7 +66,7 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 class IcebergCatalog:
-    """Answers the APIs of the catalog."""
+    """The APIs of the catalog."""
 
     def __init__(
         self,

@@ -91,12 +91,12 @@ class S3Tables:
 
         seconds = int(min(max(lifetime, _SHORTEST_SECONDS), _LONGEST_SECONDS))
         try:
-            answer = self._client("sts").get_federation_token(
+            response = self._client("sts").get_federation_token(
                 Name="delta-sharing", DurationSeconds=seconds, Policy=policy_of(location)
             )
         except (BotoCoreError, ClientError) as error:
             raise data_lost(f"The token service returned no credentials: {_reason(error)}.") from error
-        given = answer["Credentials"]
+        given = response["Credentials"]
         return {
             "accessKeyId": given["AccessKeyId"],
             "secretAccessKey": given["SecretAccessKey"],
@@ -269,4 +269,4 @@ def policy_of(location: str) -> str:
 
 def _reason(error: Exception) -> str:
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
-    return f"the store answered '{code}'" if code else type(error).__name__
+    return f"the store responded '{code}'" if code else type(error).__name__

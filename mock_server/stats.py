@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-_ANSWERED = frozenset({200, 206, 416})
+_SERVED = frozenset({200, 206, 416})
 
 
 class Stats:
@@ -40,13 +40,13 @@ class Stats:
     def end(self, kind: str, status: int, sent: int, file: str | None) -> None:
         """Count a response: its status, the bytes of its body and its data file.
 
-        A file is counted from its first answer on, so a client without a signed URL cannot add names.
+        A file is counted from its first response on, so a client without a signed URL cannot add names.
         """
         with self._lock:
             self._active = max(0, self._active - 1)
             self._statuses[status] += 1
             self._bytes[kind] += sent
-            if file is not None and (status in _ANSWERED or file in self._file_requests):
+            if file is not None and (status in _SERVED or file in self._file_requests):
                 self._file_requests[file] += 1
                 self._file_bytes[file] += sent
 

@@ -87,7 +87,7 @@ def shortened(value: object) -> object:
     return f"{text[:_LONGEST_VALUE]} [cut: {len(text):,} characters]"
 
 
-def rows_answer(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> dict[str, object]:
+def rows_result(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> dict[str, object]:
     """Return at most ``most`` rows: the columns with their types, once, and a list of values for each row."""
     rows, is_cut = first_rows(batches, most)
     result: dict[str, object] = {

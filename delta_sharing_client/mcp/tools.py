@@ -14,7 +14,7 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.formats import assets_in, places
-from delta_sharing_client.mcp.limits import Allowance, Limits, rows_answer, shortened
+from delta_sharing_client.mcp.limits import Allowance, Limits, rows_result, shortened
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
@@ -115,7 +115,7 @@ class Tools:
             raise UsageError(f"'rows' must be from 1 to {MOST_SAMPLED}, found {rows}; use the tool 'query' for more.")
         scan = self._client.table(table).scan(columns, limit=rows)
         with LimitedScan.of(scan, Allowance(self._limits.megabytes)).to_reader() as reader:
-            return rows_answer(reader, reader.schema, rows)
+            return rows_result(reader, reader.schema, rows)
 
     def query(self, sql: str) -> dict[str, object]:
         """Run one SQL query of DuckDB over shared tables, which it names in full: share.schema.table."""
@@ -131,7 +131,7 @@ class Tools:
                     self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
                 )
                 with reader_of(relation) as reader:
-                    return rows_answer(reader, reader.schema, self._limits.rows)
+                    return rows_result(reader, reader.schema, self._limits.rows)
         finally:
             ends.cancel()
             connection.close()

@@ -234,7 +234,7 @@ class Lines:
         self._loosened = loosened
         self._lives = lives
         self._blank = 0
-        self._is_answer = False
+        self._has_content = False
 
     def of(self, block: LineBlock, before: int) -> Iterator[Line]:
         """Return the lines of the next block, ``NOTHING`` for each without known content; ``before`` is the number
@@ -247,7 +247,7 @@ class Lines:
         # A line without known content may be an error report, which is visible only in its bytes.
         if decoded is None or (NOTHING in decoded and any(code in block.text for code in _ERROR_CODES)):
             return self._one_by_one(block, before)
-        self._is_answer = self._is_answer or any(line != NOTHING for line in decoded)
+        self._has_content = self._has_content or any(line != NOTHING for line in decoded)
         return iter(decoded)
 
     def added(self, block: LineBlock) -> list[SharedFile]:
@@ -281,7 +281,7 @@ class Lines:
             if line == NOTHING:
                 self._check_error(raw)
             else:
-                self._is_answer = True
+                self._has_content = True
             yield line
 
     def _second_look(self, raw: bytes, number: int, block: LineBlock, problem: Exception) -> Line:
@@ -297,7 +297,7 @@ class Lines:
             pass
         if not block.complete and text.startswith(b"{"):
             raise self._subject.incomplete(f"it is cut off in line {number}") from None
-        if not self._is_answer and not text.startswith(b"{"):
+        if not self._has_content and not text.startswith(b"{"):
             raise self._another_page(block.text.strip()) from None
         raise self._subject.malformed(number, scrub(problem_of(problem))) from None
 

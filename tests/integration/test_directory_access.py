@@ -291,7 +291,7 @@ def test_error_says_that_the_asset_is_shared_as_a_volume(
 ) -> None:
     _, table = local
     writer.insert(writer.file(rows_of([1])))
-    monkeypatch.setattr(mock_server.answers, "access_of", lambda entry: {"accessModes": ["volume"]}, raising=True)
+    monkeypatch.setattr(mock_server.table_apis, "access_of", lambda entry: {"accessModes": ["volume"]}, raising=True)
     answered(monkeypatch, table, ds.RequestError("It has none.", status=400))
 
     scan = table.scan(options=dataclasses.replace(QUICK, access_mode=mode))

@@ -42,8 +42,10 @@ class Marks:
 
 
 def prepare(folder: Path) -> None:
-    """Create the file that holds the number of the current test; 0 means that no test has begun."""
+    """Create the files: no test has begun."""
     Path(folder, "current").write_bytes(b"0".zfill(_LENGTH))
+    for name in ("lines", "tests"):
+        Path(folder, name).touch()
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ const key = keyOf();
 
 export class Problem extends Error {
   constructor(told, typed) {
-    super(told.error || "The answer has no reason.");
+    super(told.error || "The response has no reason.");
     this.kind = told.kind;
     this.field = told.field;
     this.place = told.place;
@@ -26,20 +26,20 @@ export class Problem extends Error {
 const GONE = "The command 'delta-sharing browse' has ended. Start it again, and open the address that it prints.";
 
 export async function ask(question, values = {}, signal = undefined) {
-  let answer, told;
+  let response, told;
   try {
-    answer = await fetch(`/api/${question}`, {
+    response = await fetch(`/api/${question}`, {
       method: "POST",
       headers: { "Content-Type": "application/json", "X-Delta-Sharing-Key": key },
       body: JSON.stringify(values),
       signal,
     });
-    const text = await answer.text();
-    told = answer.headers.get("Content-Type").startsWith("application/json") ? JSON.parse(text) : { error: text.trim() };
+    const text = await response.text();
+    told = response.headers.get("Content-Type").startsWith("application/json") ? JSON.parse(text) : { error: text.trim() };
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem({ error: GONE });
   }
-  if (!answer.ok) throw new Problem(told, told.field === "filter" ? values.filter : undefined);
+  if (!response.ok) throw new Problem(told, told.field === "filter" ? values.filter : undefined);
   return told;
 }

@@ -194,7 +194,7 @@ def test_table_without_shared_history_has_no_directory_access(start: Callable[..
 def test_server_does_not_start_when_the_store_is_unreadable(
     s3: S3Settings, bucket: Any, start: Callable[..., Api]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read from S3: the store answered 'NoSuchBucket'\."):
+    with pytest.raises(ConfigError, match=r"cannot be read from S3: the store responded 'NoSuchBucket'\."):
         start({"t": "s3://missing/t"}, s3=s3)
     with pytest.raises(ConfigError, match="there is neither a _delta_log"):
         start({"t": "s3://tables/nothing"}, s3=s3)

@@ -13,7 +13,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from delta_sharing_client.redact import Secret
-from mock_server import asset_answers, asset_files, catalog, demo
+from mock_server import asset_apis, asset_files, catalog, demo
 from mock_server.catalog import AssetKind
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
@@ -31,7 +31,7 @@ CREDENTIALS = {
 
 
 def test_asset_paths_map_to_the_names_of_their_apis() -> None:
-    results = {" ".join(path): api for path, (api, _) in asset_answers._apis().items()}
+    results = {" ".join(path): api for path, (api, _) in asset_apis._apis().items()}
     expected = {}
     for one, many in (("volume", "volumes"), ("skill", "skills"), ("model", "models")):
         listed = f"GET shares * schemas * {many}"
@@ -46,7 +46,7 @@ def test_asset_paths_map_to_the_names_of_their_apis() -> None:
     for name in ("temporary-model-version-credentials", "temporary-model-credentials"):
         expected[f"POST {model} versions * {name}"] = name
     assert results == expected
-    kinds = {kind for _, kind in asset_answers._apis().values()}
+    kinds = {kind for _, kind in asset_apis._apis().values()}
     assert kinds == set(AssetKind)
 
 

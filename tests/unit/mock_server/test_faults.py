@@ -35,9 +35,9 @@ def test_redirect_and_error_faults_send_complete_responses(fault: str, method: s
     scope = {"type": "http", "method": method, "scheme": "http", "raw_path": b"/p", "query_string": query}
     scope["headers"] = [(b"x", b"y"), (b"host", b"h")]
     faults = FaultSet()
-    assert not asyncio.run(hostile.answer(scope, send, None, faults, Target.API))
+    assert not asyncio.run(hostile.respond(scope, send, None, faults, Target.API))
     faults.set(parse_fault(f"{fault}:1"))
-    assert asyncio.run(hostile.answer(scope, send, None, faults, Target.API))
+    assert asyncio.run(hostile.respond(scope, send, None, faults, Target.API))
     start, *bodies = sent
     headers = dict(start["headers"])
     assert headers[b"content-length"] == b"%d" % size

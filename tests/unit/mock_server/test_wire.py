@@ -26,13 +26,13 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.actions import (
     Format as FileFormat,
 )
-from mock_server.answers import _page_end
 from mock_server.app import SharingServer
 from mock_server.capabilities import FileIdHash, Format
 from mock_server.delivery import _Answer, _SpoiltBody
 from mock_server.faults import FaultSet, Target
 from mock_server.s3 import S3Grant, S3Settings, S3Tables, _split, policy_of
 from mock_server.signing import Use
+from mock_server.table_apis import _page_end
 from mock_server.throttle import Throttle
 from mock_server.wire import Change, Quirks, Renderer, end_stream_line, query_status_line
 

@@ -526,9 +526,9 @@ def test_order_of_the_lines_of_a_feed_is_irrelevant(
         ]
         reads = [table.changes(**each) for each in requests]
         expected = [read.to_arrow() for read in reads]
-        change_feed = mock_server.answers.change_feed
+        change_feed = mock_server.table_apis.change_feed
         monkeypatch.setattr(
-            "mock_server.answers.change_feed",
+            "mock_server.table_apis.change_feed",
             lambda *args: dataclasses.replace(feed := change_feed(*args), items=order(feed.items)),
         )
         for count in (1, 4):

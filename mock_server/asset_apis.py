@@ -42,8 +42,8 @@ APIS = {path: api for path, (api, _) in _APIS.items()}
 """Each API by its method and its path, in which * is a name."""
 
 
-class AssetAnswers:
-    """Answers the APIs of assets besides tables."""
+class AssetApis:
+    """The APIs of assets besides tables."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ class Caller:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class LineResponse:
     """A response: the version for its header, its format, and its lines, in chunks."""
 
     version: int
@@ -83,7 +83,7 @@ class _Cut:
     include_refresh_token: bool = False
 
 
-class Answers:
+class TableApis:
     """Creates the responses of one server. Thread-safe."""
 
     def __init__(self, config: ServerConfig, signer: Signer, faults: FaultSet, s3: S3Tables) -> None:
@@ -109,7 +109,9 @@ class Answers:
         table = self.table(entry)
         return table.latest_version() if starting_ms is None else table.version_from(starting_ms)
 
-    def metadata(self, entry: TableEntry, caller: Caller, version: int | None, timestamp_ms: int | None) -> Answer:
+    def metadata(
+        self, entry: TableEntry, caller: Caller, version: int | None, timestamp_ms: int | None
+    ) -> LineResponse:
         """Return protocol and metadata, of the latest or the requested version."""
         table = self.table(entry)
         travels = version is not None or timestamp_ms is not None
@@ -120,9 +122,11 @@ class Answers:
         lines = _snapshot_head(table, snapshot, stated=travels)(renderer)
         if caller.capabilities.end_stream_action and not self._faults.take("drop-end-stream"):
             lines += end_stream_line()
-        return Answer(snapshot.version, chosen, iter([lines]))
+        return LineResponse(snapshot.version, chosen, iter([lines]))
 
-    def query(self, entry: TableEntry, caller: Caller, request: QueryRequest, pinned: int | None = None) -> Answer:
+    def query(
+        self, entry: TableEntry, caller: Caller, request: QueryRequest, pinned: int | None = None
+    ) -> LineResponse:
         """Return the files of a snapshot, or the changed files of a range of versions for a streaming client.
 
         ``pinned`` is the version of an asynchronous query without time travel.
@@ -144,9 +148,9 @@ class Answers:
                 lambda: self._snapshot_plan(entry, caller, request, version),
             )
         cut = _Cut(request.paging, checksum, page, request.include_refresh_token)
-        return self._answer(entry, caller, plan, cut)
+        return self._response(entry, caller, plan, cut)
 
-    def changes(self, entry: TableEntry, caller: Caller, request: ChangesRequest) -> Answer:
+    def changes(self, entry: TableEntry, caller: Caller, request: ChangesRequest) -> LineResponse:
         """Return the files of the change data feed."""
         checksum = f"changes {request.checksum()} {self._caller_checksum(caller)}"
         page = self._read_page(entry, request.paging, checksum)
@@ -158,7 +162,7 @@ class Answers:
             return self._feed_plan(entry, feed, chosen, request.include_historical_protocol)
 
         plan = self._plan((entry.id, checksum, page_end), request.paging, make)
-        return self._answer(entry, caller, plan, _Cut(request.paging, checksum, page))
+        return self._response(entry, caller, plan, _Cut(request.paging, checksum, page))
 
     # --- plans ---
 
@@ -251,7 +255,7 @@ class Answers:
             )
         return content
 
-    def _answer(self, entry: TableEntry, caller: Caller, plan: _Plan, cut: _Cut) -> Answer:
+    def _response(self, entry: TableEntry, caller: Caller, plan: _Plan, cut: _Cut) -> LineResponse:
         paging = cut.paging
         start = cut.page["offset"] if cut.page else 0
         limit = None if not paging.asked else min(paging.max_files or self._config.page_size_limit,
@@ -289,7 +293,7 @@ class Answers:
             end = b""
         chunks = self._chunks(plan, plan.items[start:stop] if start or stop < len(plan.items) else plan.items,
                               renderer, end, with_end)  # fmt: skip
-        return Answer(plan.version, plan.format, chunks)
+        return LineResponse(plan.version, plan.format, chunks)
 
     def _chunks(
         self, plan: _Plan, items: Sequence[Item], renderer: Renderer, end: bytes, with_end: bool
