@@ -28,7 +28,7 @@ from delta_sharing_client.delta.actions import (
 )
 from mock_server.app import SharingServer
 from mock_server.capabilities import FileIdHash, Format
-from mock_server.delivery import _Answer, _SpoiltBody
+from mock_server.delivery import _Sending, _SpoiltBody
 from mock_server.faults import FaultSet, Target
 from mock_server.s3 import S3Grant, S3Settings, S3Tables, _split, policy_of
 from mock_server.signing import Use
@@ -399,9 +399,9 @@ def test_throttled_body_is_sent_in_small_pieces(tmp_path: Path, throttled: bool)
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def all_of(messages: Sequence[Any]) -> _Answer:
+    async def all_of(messages: Sequence[Any]) -> _Sending:
         scope: Any = {"method": "GET", "extensions": {"mock_server.connection": wire}}
-        answer = _Answer(scope, send, FaultSet(), Target.DATA, cast("Any", throttle))
+        answer = _Sending(scope, send, FaultSet(), Target.DATA, cast("Any", throttle))
         answer.connection = cast("Any", wire)
         for message in messages:
             await answer.send(message)
