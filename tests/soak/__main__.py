@@ -49,7 +49,7 @@ def main() -> int:
         command.add_argument("--seed", type=int, default=1, help="what decides everything random (default 1)")
         soak.add_arguments(command)
     arguments = parser.parse_args()
-    # A shell starts background jobs with SIGINT ignored, so that no read could be interrupted.
+    # A shell starts background jobs with SIGINT ignored; without this, no read could be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code: int = SOAKS[arguments.soak].run(arguments)
     return code

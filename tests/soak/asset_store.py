@@ -1,4 +1,4 @@
-"""An S3 server that generates its content: a listing of any length, and one file of any size.
+"""An S3 server that generates its content: a listing of any length, and a file of any size.
 
     python -m tests.soak.asset_store --files 1000000 --bytes 10000000000
 
@@ -23,12 +23,12 @@ _WHEN = "2026-11-02T00:00:00.000Z"
 
 
 def block(number: int) -> bytes:
-    """Return a block of the large file; all blocks differ."""
+    """Return a block of the large file. No two blocks are equal."""
     return number.to_bytes(8, "big") + _FILLING[8:]
 
 
 def key(number: int) -> str:
-    """Return the key of a small file; keys are in order."""
+    """Return the key of a small file; the keys have the order of the numbers."""
     return f"many/{number // 1000:05}/{number:08}.bin"
 
 
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Suppresses the log line for each killed client."""
+    """A server that does not log connections that a killed client has broken."""
 
     request_queue_size = 128
 

@@ -1,4 +1,4 @@
-"""Volumes of maximum size: a listing of a million files, one file of 10 GB, and programs killed during downloads.
+"""Very large volumes: list a million files, and download a file of 10 GB with programs that are killed.
 
 The store generates its content (``tests.soak.asset_store``). ``files()`` and ``download()`` read the listing;
 ``download()`` is a dry run by default, which also lists, checks the names and compares. Programs that are killed at
@@ -31,7 +31,7 @@ from tests.soak import asset_store
 HELP = "list a million files of a volume, and download 10 GB by programs that are killed"
 
 _MEGABYTE = 1_000_000
-# A few bytes may be kept for each file: to detect duplicate names, and its path in the result.
+# A few bytes per file may be kept: for the detection of duplicate names, and for the path in the result.
 _BYTES_A_FILE = 130
 _SLACK = 60 * _MEGABYTE
 _LARGE_SLACK = 90 * _MEGABYTE
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _serving(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Run the store and a sharing server; yield the settings that a client needs."""
+    """Run the store and a sharing server; yield the settings that a client needs to read from them."""
     size = ["--files", str(max(1, arguments.files)), "--bytes", str(arguments.bytes)]
     command = [sys.executable, "-m", "tests.soak.asset_store", *size]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -156,7 +156,7 @@ def _large(job: dict[str, Any], target: Path, arguments: argparse.Namespace) -> 
     )
     if peak > _LARGE_SLACK:
         wrong.append(f"the large file needed {peak / _MEGABYTE:.0f} MB")
-    # Each kill may lose the requests in flight.
+    # Each kill may lose the bytes of the requests in flight.
     if sent > arguments.bytes + (kills + 1) * 64 * 16 * 1024 * 1024:
         wrong.append(f"{sent} bytes were sent for {arguments.bytes}")
     return wrong + _compared_blocks(path, arguments.bytes)

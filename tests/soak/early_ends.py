@@ -1,4 +1,4 @@
-"""Reads that end early, at random moments and in every way: few and many files, fast and slow servers, and long
+"""End reads early, at random moments and in every way: of few and many files, from fast and slow servers, and of long
 listings.
 
 After each one, threads, sockets, memory and temporary files must be released within a second.
@@ -42,20 +42,20 @@ from tests.soak.resources import Resources, Starved, count_pools, resident_bytes
 HELP = "end reads early, in every way, and look what stays"
 
 _HANGS_SECONDS = 60.0
-# Arrow's and the system's allocators keep some freed memory.
+# The allocators of Arrow and of the system keep some freed memory.
 _RESIDENT_SLACK = 256 * 1024 * 1024
 _SERVERS: dict[str, dict[str, object]] = {
     "fast": {},
     "slow": {"latency": 0.02, "bandwidth": 30_000_000},
     "stuck": {"faults": ("slow=30@data",)},
 }
-# Files and rows of each table; the broken ones have a file that cannot be decoded.
+# The number of files, and of rows per file, of each table; the broken tables have a file that cannot be decoded.
 _TABLES = {"few": (5, 60_000), "many": (60, 2_000), "few-broken": (5, 60_000), "many-broken": (60, 2_000)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A read that is ended early, and the random generator that chooses the moment."""
+    """A read that ends early, and the random generator that chooses the moment."""
 
     chance: random.Random
     scan: ds.Scan
@@ -64,7 +64,7 @@ class Case:
     starved: Starved
 
     def moment(self) -> float:
-        """Return the delay of an event in seconds, usually a short one."""
+        """Return a random delay in seconds, usually a short one."""
         return float(self.chance.random() ** 3 * 0.15)
 
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     slowest: dict[str, float] = collections.defaultdict(float)
     began = time.monotonic()
     count_pools()
-    # Objects that only garbage collection would free count as leaked.
+    # Garbage collection is off, so that objects that only it would free count as leaked.
     gc.disable()
     with tempfile.TemporaryDirectory(prefix="early-ends-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         for number in range(arguments.count):
             if time.monotonic() - began > arguments.seconds:
                 break
-            # Each case has its own seed, so that it can be repeated alone.
+            # Each case has its own seed, so that it can be repeated without the others.
             chance = random.Random(f"{arguments.seed} {number}")
             kind, end = _choose(chance)
             label = f"case {number} ({kind})"
@@ -145,7 +145,7 @@ def _one(end: End, case: Case, folder: Path, label: str) -> tuple[float, str]:
     """Run one case; return the seconds until everything was released, and the failure if any."""
     gc.collect()
     before = Resources.now(folder)
-    # A hang prints the stacks and ends the soak test.
+    # If the case hangs, this prints all stacks and ends the soak test.
     faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
     try:
         ended = end(case)
@@ -165,7 +165,7 @@ def _choose(chance: random.Random) -> tuple[str, End]:
 
 
 def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str, cache: Path) -> ds.Scan:
-    # A stuck server never sends a first batch, so only an end from outside the read is possible.
+    # A stuck server never sends a first batch, so a read from it can only be ended from outside.
     from_outside = kind in ("interrupt", "closed elsewhere", "interrupt of pandas")
     if kind != "error in a file" and chance.random() < 0.25:
         return _adjusted(chance, _listed(chance, clients["listing"], kind), cache)
@@ -184,8 +184,8 @@ def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str
 
 
 def _listed(chance: random.Random, client: ds.SharingClient, kind: str) -> ds.Scan:
-    """A read of a table of many tiny files, or of very many files that need no request because their column is in
-    the listing."""
+    """Return a read of many tiny files, or of very many files that need no request, because the listing contains their
+    only selected column."""
     reads_on = kind in ("fork", "limit")
     files, columns = chance.choice(((50, None), (2_000, ["id"]), (2_000 if reads_on else 1_000_000, ["number"])))
     limit = chance.randrange(1, 500) if kind == "limit" else None
@@ -258,7 +258,8 @@ def _error_in_the_consumer(case: Case) -> float:
     try:
         consume()
     except _ConsumerError as error:
-        # The traceback keeps the frame of the consumer, and the frame keeps the iterator.
+        # The error's traceback refers to the frame of the consumer, and the frame to the iterator, so the error is
+        # deleted.
         del error
     return time.monotonic()
 
@@ -283,7 +284,7 @@ def _interrupted(case: Case, read: Callable[[], object]) -> float:
     try:
         timer.start()
         read()
-        # The read finished first; the signal must arrive while it is expected.
+        # The read has finished before the signal; wait for the signal here, where it is caught.
         while not sent or time.monotonic() < sent[0] + case.seconds:
             time.sleep(0.01)
     except KeyboardInterrupt:
@@ -308,7 +309,7 @@ def _collected(case: Case) -> float:
     cycle.append(cycle)
     time.sleep(case.moment())
     results: list[float] = []
-    # The collection traverses all objects of this process, which is not the read's time.
+    # The time starts when the iterator is freed, because a collection also traverses all other objects of this process.
     collected = weakref.ref(batches, lambda _: results.append(time.monotonic()))
     del batches, cycle
     collector = threading.Thread(target=gc.collect)
@@ -354,7 +355,7 @@ def _forked(case: Case) -> float:
     batches = case.scan.to_batches()
     _take(batches, case.chance.randrange(1, 6))
     time.sleep(case.moment())
-    # The timer of ``_one`` belongs to a thread that does not exist in the child.
+    # The timer of ``_one`` runs in a thread that does not exist in the child.
     faulthandler.register(signal.SIGUSR1)
     child = os.fork()
     if not child:
@@ -366,7 +367,7 @@ def _forked(case: Case) -> float:
             batches.close()
             del batches
             gc.collect()
-            # A new read in the child works.
+            # A new read must work in the child.
             read = case.scan.limit(10).to_arrow().num_rows
             code = 0 if code == 1 and read <= 10 else 3
         finally:
@@ -393,12 +394,13 @@ print(time.monotonic())
 
 
 def _interpreter_exit(case: Case) -> float:
-    """Exit an interpreter that holds a read; not in a forked child, where exit would also end work of this process."""
+    """Exit an interpreter that holds a read. It is a new process, because in a forked child the exit would also end
+    work of this process."""
     scan = case.scan
     profile = case.profiles[scan.rest.profile.endpoint]
     arguments = [str(profile), str(scan.table), str(case.chance.randrange(1, 6)), str(case.moment())]
     seconds = {}
-    # An interpreter without a read shows how long an exit takes on this machine.
+    # An interpreter that has closed its read shows how long an exit takes on this machine.
     for end in ("closed", "open"):
         command = [sys.executable, "-c", _EXITING, *arguments, end]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
@@ -418,7 +420,7 @@ def _exit_code(child: int) -> int:
     deadline = time.monotonic() + _HANGS_SECONDS / 2
     while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
-            # It prints its stacks.
+            # The process prints its stacks on this signal.
             os.kill(child, signal.SIGUSR1)
             time.sleep(2)
             os.kill(child, signal.SIGKILL)
@@ -428,7 +430,7 @@ def _exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(done[1])
 
 
-# Each with its share.
+# The ways to end a read, each with its weight in the random choice.
 _ENDS: dict[str, tuple[int, End]] = {
     "after batches": (20, _after_batches),
     "limit": (10, _limit),
@@ -498,7 +500,8 @@ def _write_tables(folder: Path, chance: random.Random) -> Path:
 
 
 def _warm_up(clients: dict[str, ds.SharingClient]) -> None:
-    """Create what remains after a read: Arrow's threads, imports, REST connections, Ctrl-C handling for engines."""
+    """Create what normally remains after a read: Arrow's threads, imports, REST connections, Ctrl-C handling for
+    engines."""
     end_on_interrupt()
     for client in clients.values():
         client.list_shares()

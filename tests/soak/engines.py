@@ -1,4 +1,4 @@
-"""Programs that read through DuckDB, Polars and Arrow and end during the read, normally or by Ctrl-C.
+"""Programs that read through DuckDB, Polars and Arrow end during the read, normally or by Ctrl-C.
 
 Each is a separate process over a table of several files. A program that reaches its end exits with status 0 and
 prints nothing about a crash; one that gets a single Ctrl-C at a random moment ends within a second, whatever its
@@ -57,7 +57,7 @@ ENDS = {
     "rows = scanner.to_batches(); next(rows)",
     "polars: head": "print(scan.to_polars(lazy=True).head(3).collect())",
 }
-# Programs that read a whole table for a long time.
+# Programs whose read of a whole table takes a long time.
 READS = {
     "duckdb: fetchall": _ATTACH + "connection.execute(f'SELECT * FROM {name}').fetchall()",
     "duckdb: a sum": _ATTACH + "connection.execute(f'SELECT sum(id), max(name) FROM {name}').fetchall()",
@@ -145,7 +145,7 @@ def ended(statement: str, profile: Path, name: str) -> tuple[float, str]:
         process.kill()
         process.communicate()
         return _HANGS_SECONDS, "it did not end."
-    # DuckDB's binding reports leaked objects at every exit.
+    # DuckDB's binding prints leaked objects at every exit, so other output is not a failure.
     lines = [line for line in errors.splitlines() if "Fatal" in line or "Traceback" in line or "terminate" in line]
     return time.monotonic() - began, "" if process.returncode == 0 and not lines else f"{process.returncode}: {errors}"
 
@@ -164,7 +164,7 @@ def interrupted(statement: str, profile: Path, name: str, after: float) -> tuple
         process.communicate()
         return _HANGS_SECONDS, "it did not end."
     took = time.monotonic() - began
-    # The engine may report its own error: "Query interrupted".
+    # The engine may raise its own error instead, "Query interrupted".
     known = process.returncode in (1, -signal.SIGINT) and "Fatal" not in errors
     return took, "" if known else f"Status {process.returncode}: {errors}"
 

@@ -1,4 +1,4 @@
-"""Reads, feeds and copies from a failing server through a proxy that cuts, delays, throttles and corrupts
+"""Scans, change feeds and copies from a failing server, through a proxy that cuts, delays, throttles and corrupts
 connections.
 
 In every case a read returns exactly the rows of the table or raises a ``DeltaSharingError``.
@@ -29,7 +29,7 @@ from tests.tables import TableWriter, rows_of
 
 HELP = "read through a proxy and a server that fail, and compare rows"
 
-# The server faults that a client can notice; over plain HTTP a flipped byte of data is not one of them.
+# The faults of the server that a client can notice; over plain HTTP it cannot notice a flipped byte of data.
 _SERVER_FAULTS = (
     "503-first=2", "500-first=1", "429-retry-after=0:2", "401-first=1", "slow=0.2:3", "truncate-body=0.5:2",
     "cut-connection-after=200:2", "wrong-content-length=1:1", "close-delimited:2", "cut-chunked:2", "gzip:3",
@@ -118,8 +118,8 @@ class _World:
     expected: dict[tuple[str, str], list[Any]]
 
     def one(self, chance: random.Random, number: int) -> tuple[str, str, int, float]:
-        """Run one read; return its kind, the result (``right``, ``wrong`` or the class of the error), the faults and
-        the seconds."""
+        """Run one read; return its kind, its result (``right``, ``wrong`` or the class of the error), the number of
+        faults and the seconds."""
         name, response_format = chance.choice(_TABLES), chance.choice(("delta", "parquet", "auto"))
         kind, read = chance.choice(_READS)
         if kind == "feed" and name in ("vectors", "many"):
@@ -162,7 +162,7 @@ def _feed(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]
 def _copy(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]:
     directory = place / f"copy-{table.name.name}-{response_format}"
     table.replicate(directory, response_format=response_format)
-    # Read from another server without faults.
+    # The copy is read from a second server, which has no faults.
     with mock_server.running(tables={"c.c.c": directory}) as server, ds.SharingClient(server.profile) as client:
         return client.table("c.c.c").scan().to_arrow().to_pylist()
 
@@ -199,7 +199,8 @@ def _world(folder: Path) -> Iterator[_World]:
 
 
 class _Proxy:
-    """Forwards connections to ``port``; the fault of each is drawn from the random source of the current read."""
+    """Forwards connections to ``port``; the random generator of the current read chooses the fault of each
+    connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -216,11 +217,11 @@ class _Proxy:
         self._listening.close()
 
     def endpoint(self, of_server: str) -> str:
-        """Return the server's endpoint with the address of the proxy."""
+        """Return the server's endpoint with the port of the proxy."""
         return of_server.replace(f":{self._port}/", f":{self._listening.getsockname()[1]}/")
 
     def begin(self, chance: random.Random) -> None:
-        """Use ``chance`` for the next faults and reset the counters."""
+        """Choose the next faults with ``chance``, and set the count of faults to zero."""
         with self._lock:
             self._chance, self.faults = chance, 0
             self._rate = chance.choice((0.0, 0.1, 0.3, 0.6))
@@ -256,7 +257,7 @@ class _Proxy:
                     server.shutdown(socket.SHUT_RDWR)
 
     def _downward(self, server: socket.socket, client: socket.socket, fault: str, size: float) -> None:
-        # Early or late in the stream: both matter.
+        # The stream ends anywhere from 30 bytes to a megabyte.
         end, sent = int(10 ** (1.5 + size * 4.5)), 0
         while data := server.recv(16_384):
             if fault == "garble" and sent == 0:

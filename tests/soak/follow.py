@@ -1,4 +1,4 @@
-"""Followers of a growing table that are killed at random moments and restarted.
+"""Followers of a growing table are killed at random moments and restarted, and must deliver every change.
 
 Each run is a process that stores the steps of ``table.follow`` in a directory, one file for each step, records what
 it received, and commits. In the end every row of the snapshot and every change is stored once, and each repeated
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def kills(folder: Path, count: int, versions: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Kill ``count`` followers; return the counts and the failures."""
+    """Kill ``count`` followers; return how often each phase was interrupted, and the failures."""
     chance = random.Random(seed)
     table = _Table(folder / "table", random.Random(seed), versions)
     for _ in range(10):
@@ -133,7 +133,7 @@ class _Table:
             self._note([(version, one, "insert") for ids in groups for one in ids])
 
     def expected(self, snapshot: int) -> Counter[Row]:
-        """Return the expected rows of a follower whose snapshot was ``snapshot``."""
+        """Return the rows that a follower must have delivered if its snapshot was version ``snapshot``."""
         counts = Counter((snapshot, one, "insert") for one in self.rows[snapshot])
         for changed in self.changes[snapshot + 1 :]:
             counts.update(changed)
@@ -157,12 +157,12 @@ class _Table:
 
 
 def _life(folder: Path, profile: str, chance: random.Random) -> str:
-    """Run a follower for some steps and kill it; return the phase in which it died."""
+    """Run a follower for some steps and kill it; return the phase in which it was killed."""
     journal = folder / "journal"
     before, moves = _size(journal), chance.randint(0, 4)
     with _follower(folder, profile) as process:
         deadline = time.monotonic() + _LIFE_SECONDS
-        # Some die before their first request.
+        # Some followers are killed before their first request.
         while moves and process.poll() is None and time.monotonic() < deadline:
             if _size(journal) != before:
                 before, moves = _size(journal), moves - 1
@@ -198,7 +198,7 @@ def _size(path: Path) -> int:
 
 
 def follow(folder: Path, profile: str, last: bool) -> None:
-    """One run: store each step in its own file, and record it before and after."""
+    """Follow the table in one run: record each step in the journal, and then store it in its own file."""
     (folder / "out").mkdir(exist_ok=True)
     table = ds.SharingClient(profile).table(NAME)
     trigger = "available-now" if last else None

@@ -1,4 +1,4 @@
-"""A complete read of a table of millions of files, batch by batch: its memory, and whether it grows.
+"""Read a table of millions of files completely, batch by batch, and check how much memory this takes.
 
 The server generates each line when it sends it. The selected column is a partition column in the listing, so the
 listing and the read itself are measured, not ten million requests.
@@ -26,7 +26,7 @@ from tests.soak.resources import resident_bytes
 HELP = "read a table of ten million files, and say what memory that takes"
 
 _MEGABYTE = 1_000_000
-# These few bytes of each file are needed to detect duplicates; nothing else may grow with the listing.
+# These few bytes per file are needed to detect duplicates; no other memory may grow with the listing.
 _BYTES_A_FILE = 64
 _SLACK = 150 * _MEGABYTE
 

@@ -1,4 +1,4 @@
-"""Responses truncated or reset after every byte of header and body, for every endpoint and every entry point.
+"""Truncate or reset responses after every byte of header and body, for every endpoint, over HTTP, TLS and a proxy.
 
 The result of a call is the same as without the fault; a fault in every response is an error, never a result.
 """
@@ -45,7 +45,8 @@ _RESET = struct.pack("ii", 1, 0)
 _LEFT_OUT = frozenset(("connection", "content-length", "transfer-encoding", "date", "server", "content-encoding"))
 
 Ask = Callable[[ds.SharingClient], object]
-# The calls, and the end of the path whose response breaks; earlier requests of a call get complete responses.
+# Each call, and the end of the path of the request whose response breaks; earlier requests of the call get complete
+# responses.
 QUESTIONS: dict[str, tuple[str, Ask]] = {
     "shares": ("/shares", lambda client: [str(share) for share in client.list_shares()]),
     "schemas": ("/schemas", lambda client: [str(schema) for schema in client.list_schemas("s")]),
@@ -97,7 +98,8 @@ def world() -> Iterator[Front]:
 
 @dataclasses.dataclass
 class Fault:
-    """The response for ``path`` ends after ``position`` bytes: the first response, or ``always``."""
+    """The response for ``path`` ends after ``position`` bytes: only the first response, or each one if ``always`` is
+    true."""
 
     path: str
     position: int
@@ -110,7 +112,7 @@ class Fault:
 
 
 class Front:
-    """Forwards the responses of a server over HTTP and TLS, and also acts as the HTTP proxy.
+    """Forwards the responses of a server over HTTP and TLS, and is also the HTTP proxy of the clients.
 
     Each client names its fault in its User-Agent, and many may send requests at a time.
     """
@@ -137,11 +139,10 @@ class Front:
             listener.close()
 
     def cases(self, way: str, name: str, *, one_in: int = 1) -> Iterator[Callable[[], str | None]]:
-        """Yield functions that each make one call, through one entry point, with one fault, and return the failure
-        if any."""
+        """Yield functions that each make one call with one fault, and return a description of the failure, if any."""
         path, ask = QUESTIONS[name]
         for frame in FRAMES:
-            # this body must not be compressed, and that response has no body
+            # data files must not be compressed, and the response with the version has no body
             if frame == "gzip" and name in ("data", "version"):
                 continue
             fault = Fault(path, 1 << 60, False)
@@ -158,7 +159,7 @@ class Front:
         outcome = self._ask(way, frame, ask, fault)
         met = fault.struck or fault.position >= fault.length > 0
         if met and (outcome == expected or (fault.always and isinstance(outcome, ds.DeltaSharingError))):
-            # Trailing bytes of a response that are not needed may be missing each time.
+            # A call may also succeed if only trailing bytes are missing that it does not need.
             return None
         return f"{way}, {frame}: {fault}: {outcome!r:.300}"
 
@@ -169,7 +170,7 @@ class Front:
         url = f"{scheme}://127.0.0.1:{self.ports['plain' if way == 'plain' else 'tls']}"
         profile: dict[str, object] = {"shareCredentialsVersion": 2, "endpoint": url + self._upstream.path}
         if fault.path == "/token":
-            # A new client each time, because tokens are cached.
+            # The client id differs each time, because tokens are cached.
             profile |= {"type": "oauth_client_credentials", "tokenEndpoint": f"{url}/{mark}/token"}
             profile |= {"clientId": mark, "clientSecret": "s"}
         else:
@@ -231,12 +232,12 @@ class Front:
             head, _, body = head.partition(b"\r\n\r\n")
             while len(body) < int(named.get("content-length", 0)):
                 body += line.recv(65536)
-            # Requests for files and tokens have the fault in their path, REST requests in a header.
+            # Requests for files and tokens name their fault in the path, and REST requests in a header.
             first, _, rest = target[1:].partition("/")
             mark = first if first in self._faults else named.get("user-agent", "").rpartition(" ")[2]
             target = f"/{rest}" if first == mark else target
             if mark not in self._faults:
-                return  # a request of a call that has already ended
+                return  # the call of this request has already ended
             fault, frame = self._faults[mark]
             way = ("tls" if isinstance(line, ssl.SSLSocket) else "plain", frame)
             answer = self._framed(mark, (method, target, body), named, *way)
@@ -304,7 +305,7 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        # A reset is forwarded, as a plain close would wait for the reading thread.
+        # The reset is forwarded as a reset, because a plain close would wait for the reading thread.
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -1,4 +1,4 @@
-"""The resources that a process holds, and whether they are released in time."""
+"""Count the resources that a process holds, and check that they are released in time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from delta_sharing_client.fetch import http
 from delta_sharing_client.run import loop
 from tests.memory import arrow_bytes
 
-# Arrow caches small objects.
+# Arrow keeps small objects in caches.
 _MEMORY_SLACK = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """Python threads, sockets in use (not idle ones in a connection pool), Arrow's bytes, and temporary files."""
+    """The numbers of Python threads, of sockets in use (without idle ones in a connection pool), of Arrow's bytes and
+    of temporary files."""
 
     threads: int
     sockets: int
@@ -81,7 +82,7 @@ class Starved(threading.Thread):
         self.join()
 
     def since(self, moment: float) -> float:
-        """Return the seconds since ``moment`` (of ``time.monotonic``)."""
+        """Return how many seconds the process has waited for a processor since ``moment`` (of ``time.monotonic``)."""
         now = self._samples[-1]
         begin = next((sample for sample in reversed(self._samples) if sample[0] <= moment), self._samples[0])
         return now[1] - begin[1]
@@ -96,7 +97,7 @@ class Starved(threading.Thread):
             before = now
 
     def _waited(self) -> dict[str, int]:
-        """Return the nanoseconds for which each thread waited for a processor (proc(5), ``schedstat``)."""
+        """Return how many nanoseconds each thread has waited for a processor (proc(5), ``schedstat``)."""
         results = {}
         try:
             for thread in os.listdir(self._tasks):
@@ -122,8 +123,8 @@ def wait_until_back(before: Resources, folder: Path, ended: float, seconds: floa
 
 
 def _why(before: Resources, folder: Path) -> str:
-    """Describe what keeps the resources: a cycle that garbage collection frees, or live objects and the stacks of
-    threads."""
+    """Describe what keeps the resources: a cycle that garbage collection has freed, or live objects, with the stacks of
+    all threads."""
     gc.collect()
     if not Resources.now(folder).more_than(before):
         return "a cycle held it"
@@ -137,7 +138,7 @@ def _why(before: Resources, folder: Path) -> str:
 
 
 def _tasks() -> list[str]:
-    """Return where each task on the loop waits."""
+    """Return a description of each task on the loop, with the place where it waits."""
     return [
         f"{task.get_name()}: {task.get_coro()} {task.get_stack()}" for task in asyncio.all_tasks(loop.current().loop)
     ]
@@ -162,7 +163,7 @@ _pools: weakref.WeakSet[urllib3.HTTPConnectionPool] = weakref.WeakSet()
 
 
 def count_pools() -> None:
-    """Record every connection pool created from now on, for REST or for data."""
+    """Record every connection pool of urllib3 that is created from now on."""
     make = urllib3.HTTPConnectionPool.__init__
 
     def made(pool: urllib3.HTTPConnectionPool, *args: Any, **kwargs: Any) -> None:
@@ -185,7 +186,7 @@ def _idle() -> int:
 
 
 class PeakOfPython(threading.Thread):
-    """Finds the peak memory of any Python descendant of this process: Spark's planners and workers.
+    """Finds the largest memory of any Python process below this one: Spark's planners and workers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Spark reads with separate executors, ``local-cluster[2,1,1024]``: every row is counted.
+"""Spark reads with separate executors, ``local-cluster[2,1,1024]``, and every row is counted.
 
 ``load_as_spark`` and ``format("deltaSharing")`` read a table with and without push-down; streams and change feeds
 follow it. Prints the bytes and the time of a narrow query with push-down, relative to one without.
@@ -81,7 +81,7 @@ class _Table:
 
 
 class _Reads:
-    """The reads of one session, each with every entry point; every method returns its failures."""
+    """The reads of one session, through every entry point. Each method returns its failures."""
 
     def __init__(self, spark: Any, server: Any, folder: Path, table: _Table) -> None:
         ds.add_spark_jar(spark)
@@ -147,7 +147,7 @@ class _Reads:
         return near.join(far, "id").groupBy().count()
 
     def _compare(self, name: str, way: _Read) -> None:
-        """Print the cost of a narrow query with push-down, relative to the same query without."""
+        """Print the cost of a narrow query with push-down, relative to the same query without push-down."""
         taken: dict[bool, list[tuple[float, int]]] = {True: [], False: []}
         for _ in range(_TURNS):
             for pushes in random.sample([True, False], 2):

@@ -1,4 +1,4 @@
-"""The driver that ``spark_kills`` starts and kills: streams, each with an idempotent sink of JSON files.
+"""The driver that ``spark_kills`` starts and kills. It runs streams, each with an idempotent sink of JSON files.
 
 ``by_hand`` calls a stream reader like Spark, with offset log and commit log, but without a JVM, which allows many
 more runs in the same time.
@@ -30,8 +30,8 @@ def main(asked: dict[str, Any]) -> None:
     builder = builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
     spark = builder.config("spark.connect.grpc.binding.port", "0").getOrCreate()
     for stream in asked["streams"]:
-        # A stream without a server must not keep the others from starting; if all start at once, Spark gives up on
-        # Python processes that need more than ten seconds.
+        # Streams start one after another, because Spark gives up on Python processes that need more than ten seconds to
+        # start. A stream whose server is stopped must not delay the others for long.
         begun = threading.Event()
         threading.Thread(target=follow, args=(spark, stream, begun), daemon=True).start()
         begun.wait(45)
@@ -82,7 +82,7 @@ def by_hand(stream: dict[str, Any]) -> None:
                 last += 1
                 _write(offsets / str(last), end)
             else:
-                # Like Spark after a crash: the same batch, planned again from its offsets.
+                # Like Spark after a crash, plan the same batch again from its offsets.
                 start, end = (_read(offsets / str(last - 1)) if last else planner.initialOffset()), start
             rows = [
                 (row["id"], row.get("_change_type", "insert"))
@@ -119,10 +119,10 @@ def connected(spark: Any) -> Any:
 
 
 def sink(out: str) -> Any:
-    """Return the sink: a file for each batch, which a repeated batch replaces."""
+    """Return the sink. It writes a file for each batch, which a repeated batch replaces."""
 
     def write(frame: Any, batch: int) -> None:
-        # Spark Connect sends this function to its server, which has this package.
+        # Spark Connect sends this function to its server, which can import this module.
         from tests.soak.spark_driver import check_again, hold
 
         rows = [(row["id"], row.asDict().get("_change_type", "insert")) for row in frame.collect()]

@@ -1,4 +1,4 @@
-"""Spark drivers are killed during streams and restarted until they finish; no row is lost or repeated.
+"""Spark drivers are killed during streams and restarted until they finish; no row may be lost or repeated.
 
 Each driver runs the streams of some modes and is killed with SIGKILL together with its Python workers, at a random
 moment, or after its sinks wrote a batch and before Spark commits it; the tables grow meanwhile. In one run the
@@ -39,15 +39,16 @@ HELP = "kill the drivers of Spark streams, and compare the rows"
 _START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
-_HELD = 0.4  # of the runs end between a sink and its commit
-# Streams must neither reach the end of their tables before the end of the soak test nor fall far behind.
+_HELD = 0.4  # the fraction of runs that end after the sinks have written a batch and before Spark commits it
+# Tables must grow long enough for the soak test, but streams must not fall far behind.
 _COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 600, 1500
 Row = tuple[int, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """A stream with one option or circumstance; ``at_end`` replaces limits that would make the end slow."""
+    """A stream with one option or circumstance. ``at_end`` has options for the last run, which replace limits that
+    would make it slow."""
 
     options: Mapping[str, str]
     at_end: Mapping[str, str]
@@ -102,7 +103,7 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 class _Table:
-    """A randomly growing table, and the rows that each version adds to the snapshot and to the stream."""
+    """A randomly growing table, and the rows that each of its versions adds to the snapshot and to the stream."""
 
     def __init__(self, path: Path, chance: random.Random, mode: Mode, most: int) -> None:
         self._writer = TableWriter(path, ID, properties=FEED if mode.is_feed else None)
@@ -137,7 +138,7 @@ class _Table:
                 self._note(ids, [(i, "insert") for i in ids])
 
     def expected(self, first: int, last: int | None, *, from_snapshot: bool) -> Counter[Row]:
-        """Return the rows of a stream that started at version ``first``, up to ``last`` or the end."""
+        """Return the rows of a stream from version ``first`` to version ``last``, or to the end."""
         counts: Counter[Row] = Counter()
         last = len(self.tail) - 1 if last is None else last
         if from_snapshot and last >= first:
@@ -183,7 +184,7 @@ class _Server:
 
 
 class _Soak:
-    """The tables, the servers, the runs of the drivers and the counters."""
+    """The tables, the servers, the runs of the drivers, and the counts of what happened."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments = arguments
@@ -209,7 +210,7 @@ class _Soak:
         self._profiles: dict[str, Path] = {}
         for name, server in self._servers.items():
             server.start()
-            # A separate copy, because the server deletes its own.
+            # A copy of the profile, because the server deletes its own when it stops.
             self._profiles[name] = folder / f"{name}.share"
             self._profiles[name].write_text(json.dumps(server.server.profile))
         self._over = threading.Event()
@@ -217,7 +218,7 @@ class _Soak:
         self._grower.start()
         self.counts: dict[str, Counter[str]] = collections.defaultdict(Counter)
         self.wrong: list[str] = []
-        # Batches that a sink has and that were not committed; each must be repeated.
+        # The batches that a sink has written and Spark has not committed; each of them must be repeated.
         self._held: dict[str, set[int]] = collections.defaultdict(set)
 
     def run(self) -> None:
@@ -248,7 +249,8 @@ class _Soak:
         return 1 if self.wrong else 0
 
     def _drivers(self) -> list[list[str]]:
-        """Return the modes of each of the two alternating drivers: a JVM needs more resources than a stream."""
+        """Return the modes of each of the two drivers, which run in turn. A driver has several streams, because a JVM
+        needs more resources than a stream."""
         names = [name for name, mode in self._modes.items() if not (mode.remote and self._arguments.by_hand)]
         return [group for group in (names[0::2], names[1::2]) if group]
 
@@ -273,7 +275,7 @@ class _Soak:
         if self._chance.random() < _HELD:
             self._held_life(names)
             return
-        # Some die while their streams start.
+        # Some drivers are killed while their streams start.
         begun = self._chance.choice([1, len(names), len(names), len(names)])
         with self._driver(names) as driver:
             wait_until(
@@ -327,7 +329,7 @@ class _Soak:
         sys.stdout.flush()
 
     def _outlast(self, driver: subprocess.Popen[bytes]) -> None:
-        """Stop the server during the stream, and assert that the stream continues when the server is back."""
+        """Stop the server during the stream, and check that the stream continues when the server is back."""
         server = self._servers["failing"]
         server.stop()
         time.sleep(self._arguments.outage)
@@ -420,7 +422,7 @@ class _Soak:
         return Counter((i, kind) for file in files for i, kind in json.loads(file.read_text()))
 
     def _expected(self, name: str, *, committed: bool = False) -> Counter[Row]:
-        """Return the rows of a stream: all, or those of the versions that it has committed completely."""
+        """Return the rows of a stream: all rows, or only the rows of versions that it has committed completely."""
         resolved = [self._offset(name, batch) for batch in sorted(self._log(name, "offsets"))]
         first = next(offset for offset in resolved if offset["tableId"] is not None)
         last = None

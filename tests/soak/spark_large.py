@@ -1,4 +1,5 @@
-"""A table of millions of files is planned and counted by Spark: memory of the driver's Python, tasks and time.
+"""Spark plans a table of millions of files and counts its rows; the memory of the driver's Python, the tasks and the
+time are measured.
 
 The server generates each line when it sends it. The counted column is in the listing, so that no file is fetched:
 the plan and its serialization are measured.
@@ -21,7 +22,7 @@ from tests.soak.streams import session
 
 HELP = "plan and count a table of a million files with Spark, and say what memory that takes"
 
-# Memory of the driver's Python: for a small table, and for each file.
+# The memory that the driver's Python may take: for a small table, and in addition for each file.
 _IDLE = 250_000_000
 _BYTES_A_FILE = 130
 

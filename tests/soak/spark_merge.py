@@ -1,4 +1,4 @@
-"""``MERGE`` of a shared change feed into a Delta table, in ``foreachBatch``, with the jars of Delta Lake.
+"""``MERGE`` a shared change feed into a Delta table, in ``foreachBatch``, with the jars of Delta Lake.
 
 A table of keys and values grows by random inserts, updates and deletes; a stream of its changes is merged into a
 Delta table, in a sink that sometimes fails after the merge, so that the batch is repeated. After each step both
@@ -113,7 +113,7 @@ def _follow(site: Site, arguments: argparse.Namespace) -> int:
 
 
 def _grow(live: Keyed, chance: random.Random) -> list[str]:
-    """Commit inserts, updates or a delete for some of 60 keys; return the operation once for each row."""
+    """Commit inserts, updates or a delete for some of 60 keys; return the name of the operation once for each row."""
     keys = chance.sample(range(60), chance.randint(1, 5))
     before, new = dict(live.rows), {key: f"{key} {chance.random()}" for key in keys}
     kind = chance.choice(["inserts", "updates", "deletes"])

@@ -1,4 +1,4 @@
-"""Spark streams whose tables change, and long streams: every row is counted.
+"""Spark streams whose tables change, and streams of large tables; every row is counted.
 
 Runs the scenarios of ``tests/spark/running_streams.py``, and one that is too slow for the test suite: the snapshot
 of a table of very many files with one row each, then its additions; and the same table from version 0.
@@ -117,7 +117,8 @@ def _tell(what: str, began: float) -> None:
 
 @contextlib.contextmanager
 def session(folder: Path, master: str = "local[2]", **settings: str) -> Iterator[Any]:
-    """Create a session like that of the tests, without the zipped PySpark, which each Python worker would compile."""
+    """Create a session like the tests' session, but without the zipped PySpark, which each Python worker would
+    compile."""
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_HOME"] = str(make_spark_home(folder / "spark"))

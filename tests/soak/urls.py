@@ -1,4 +1,4 @@
-"""Unusual URLs: the checked host is the host to which requests and aiohttp connect, and which they send.
+"""For unusual URLs, requests and aiohttp connect to the host that was checked, and send it as ``Host``.
 
 Every name and address leads to one socket, which returns the Host header of each request; connections are recorded.
 """
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def urls(chance: random.Random) -> Iterator[str]:
-    """Yield URLs, and parts that a redirect could join to them, composed of parts that programs parse differently."""
+    """Yield URLs that consist of parts that programs parse differently; some are the result of a redirect."""
     while True:
         parts = [chance.choice(_SCHEMES), chance.choice(_HOSTS), chance.choice(_PORTS), chance.choice(_TAILS)]
         for _ in range(chance.choice((0, 0, 0, 0, 1, 2))):
@@ -81,7 +81,8 @@ def compare(
     count: int,
     may_be_asked: Callable[[str], bool] = lambda url: unfetchable(url, Allowed(http=True, loopback=True)) is None,
 ) -> tuple[Counter[str], list[str]]:
-    """Return how many of ``count`` URLs were requested and refused, and those with a different host."""
+    """Return how many of ``count`` URLs were requested and how many refused, and the URLs for which the hosts
+    differ."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     with _Witness() as witness, asyncio.Runner(loop_factory=lambda: _Loop(witness)) as runner, Session() as session:
@@ -108,7 +109,7 @@ def _by_requests(session: Session, witness: _Witness, url: str) -> Seen:
     """Return the host to which ``requests`` connected, and the Host header if it sent one."""
     witness.connected.clear()
     arguments = Network.of(ReadOptions(proxy="")).arguments(url)
-    headers = {"Connection": "close"}  # a new connection each time, to see its host
+    headers = {"Connection": "close"}  # each request opens a new connection, which shows its host
     with contextlib.suppress(*LIBRARY_ERRORS):
         answer = session.get(url, timeout=5, allow_redirects=False, headers=headers, **arguments)
         return [*witness.connected, _named(answer.headers["Host-Seen"])]
@@ -129,7 +130,7 @@ async def _by_aiohttp(session: aiohttp.ClientSession, witness: _Witness, url: st
 
 
 def _plain(host: str | None, port: int | None) -> tuple[str | None, int]:
-    # A trailing dot marks a fully qualified name; some programs send it and some do not.
+    # Some programs send the trailing dot of a fully qualified name, and some do not.
     return (host or "").lower().removesuffix("."), port or 80
 
 
@@ -150,7 +151,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        if not self._witness.connected:  # a literal address, which is not resolved
+        if not self._witness.connected:  # a literal address, for which getaddrinfo is not called
             self._witness.connected.append((address[0], address[1]))
         await super().sock_connect(sock, self._witness.address(sock.family))
 
