@@ -46,8 +46,8 @@ MAKERS: dict[str, Callable[[Table], None]] = {}
 
 
 class Table:
-    """A table under construction: executes SQL and writes the directory with its expected rows. ``{t}`` stands for
-    the table."""
+    """A table under construction: execute SQL, in which ``{t}`` stands for the table, and write the directory and its
+    expected rows."""
 
     def __init__(self, spark: SparkSession, name: str, store: Any) -> None:
         self.spark = spark
@@ -55,7 +55,7 @@ class Table:
         self.store = store
         self.full_name = f"lake.made.`{name}`"
         self.filters: list[str] = []
-        # Spark cannot read the lineage of snapshots from before an upgrade to version 3.
+        # Spark cannot read the row lineage of snapshots from before an upgrade to version 3.
         self.lineage = False
 
     def sql(self, *statements: str) -> None:
@@ -80,14 +80,14 @@ class Table:
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.full_name)
 
     def map_names(self) -> None:
-        """Give the table a name mapping of its current schema, like ``add_files`` and ``migrate``."""
+        """Give the table a name mapping of its current schema, as ``add_files`` and ``migrate`` do."""
         jvm, table = self.spark._jvm.org.apache.iceberg, self.java()
         mapping = jvm.mapping.NameMappingParser.toJson(jvm.mapping.MappingUtil.create(table.schema()))
         table.updateProperties().set("schema.name-mapping.default", mapping).commit()
 
     def add_file(self, rows: pa.Table, partition: str | None = None) -> None:
-        """Commit a Parquet file of another writer, like ``add_files``; its columns have no ids unless ``rows`` has
-        them."""
+        """Commit a Parquet file of another writer, as ``add_files`` does; its columns have field ids only if ``rows``
+        has them."""
         jvm, table = self.spark._jvm.org.apache.iceberg, self.java()
         self.files = getattr(self, "files", 0) + 1
         sink = pa.BufferOutputStream()
@@ -177,7 +177,7 @@ UUID_ROWS = (
 
 @maker
 def uuids(t: Table) -> None:
-    """Spark has no such type, and writes its text to columns that are made without it."""
+    """Spark has no UUID type: the column is created with Iceberg's API, and Spark writes UUIDs as strings."""
     jvm = t.spark._jvm.org.apache.iceberg
     optional, kind = jvm.types.Types.NestedField.optional, jvm.types.Types.UUIDType.get()
     columns = [optional(1, "id", jvm.types.Types.LongType.get()), optional(2, "u", kind), optional(3, "k", kind)]
@@ -190,7 +190,7 @@ def uuids(t: Table) -> None:
     catalog.createTable(name, schema, spec, f"s3://{BUCKET}/{t.name}", properties)
     t.sql(*("INSERT INTO {t} " + UUID_ROWS.format(low=low, high=low + 20) for low in (0, 20)))
     t.sql("DELETE FROM {t} WHERE id % 7 = 3")
-    # The row 1, in whichever bucket it is.
+    # Delete the row 1, whatever its bucket is.
     gone = t.spark._jvm.java.util.UUID.fromString("c4ca4238-a0b9-2382-0dcc-509a6f75849b")
     for bucket in range(3):
         equality_delete(t, ["u"], [{"u": gone}], f"k=7fffffff-ffff-ffff-8000-000000000000/u_bucket={bucket}")
@@ -233,7 +233,7 @@ def evolved(t: Table) -> None:
         "INSERT INTO {t} VALUES " + row.replace("{i}", "3"),
         "ALTER TABLE {t} DROP COLUMN renamed",
         "ALTER TABLE {t} DROP COLUMN s.b.d",
-        # The names come back as other columns: a reader that goes by name shows the old values.
+        # New columns reuse the names of old ones: a reader that matches columns by name returns the old values.
         "ALTER TABLE {t} ADD COLUMN renamed INT",
         "ALTER TABLE {t} ADD COLUMN s.b.d STRING",
         "ALTER TABLE {t} ALTER COLUMN renamed FIRST",
@@ -259,7 +259,7 @@ def swapped_names(t: Table) -> None:
 
 
 def _imported(first: int, names: str = "a s x y l e m f", **more: list[Any]) -> pa.Table:
-    """Return two rows without field ids, with these names of columns and fields."""
+    """Return two rows without field ids, whose columns and nested fields have these names."""
     a, s, x, y, l, e, m, f = names.split()  # noqa: E741
     numbers = [first, first + 1]
     return pa.table(
@@ -291,7 +291,7 @@ def name_mapping(t: Table) -> None:
     )
     t.add_file(_imported(4, "b s xx y l ee m ff"))
     t.add_file(_imported(6, n=pa.array([6, None], pa.int32()), other=["not", "mapped"]))
-    # A new column takes its name from the mapping of the old one.
+    # The new column has a name that the mapping gives to the old column.
     t.sql("ALTER TABLE {t} ADD COLUMN a STRING")
     t.add_file(_imported(8, "b s xx y l ee m ff", a=["new", "new"]))
     t.filters += ["id > 4", "b = 'a6'", "b IS NULL", "a = 'new'", "s.xx < 6", "s.xx IS NULL", "n IS NULL", "n = 6"]
@@ -419,11 +419,11 @@ def equality_deletes(t: Table) -> None:
         "id + 3000000000 FROM range(0, 20)"
     )
     equality_delete(t, ["id"], [{"id": 3}, {"id": 5}])
-    # A row that comes after its delete stays.
+    # A row inserted after the delete stays.
     t.sql("INSERT INTO {t} VALUES (3, 'again', 0, 1)")
     equality_delete(t, ["v"], [{"v": None}])
     equality_delete(t, ["v", "p"], [{"v": "v7", "p": 1}, {"v": "v10", "p": 99}])
-    # py4j passes a smaller number as an Integer.
+    # The long is larger than an Integer, because py4j would pass a smaller number as an Integer.
     equality_delete(t, ["big"], [{"big": 3000000009}])
     t.sql("INSERT INTO {t} VALUES (21, NULL, NULL, NULL)", "DELETE FROM {t} WHERE id = 1")
 
@@ -432,7 +432,7 @@ def equality_deletes(t: Table) -> None:
 def equality_deletes_partitioned(t: Table) -> None:
     t.create("id INT, v STRING, p INT", 2, "PARTITIONED BY (p)")
     t.sql("INSERT INTO {t} SELECT CAST(id AS INT), concat('v', id % 5), CAST(id % 3 AS INT) FROM range(0, 20)")
-    # Each file concerns one partition.
+    # Each delete file belongs to one partition.
     equality_delete(t, ["v"], [{"v": "v1"}], partition="p=1")
     equality_delete(t, ["v"], [{"v": "v2"}], partition="p=0")
     t.sql("INSERT INTO {t} VALUES (30, 'v1', 1)")
@@ -462,7 +462,7 @@ def equality_delete(
     t: Table, columns: Sequence[str], rows: Sequence[dict[str, Any]], partition: str | None = None
 ) -> None:
     """Commit an equality delete file, with Iceberg's own writers: Spark's SQL writes none."""
-    # Only the gateway makes an int[]; PySpark has no public name for it.
+    # Only the gateway can create an int[]; PySpark has no public function for it.
     gateway = t.spark.sparkContext._gateway
     jvm = gateway.jvm
     table = t.java()
@@ -640,7 +640,8 @@ def rolled_back(t: Table) -> None:
 
 @maker
 def long_text(t: Table) -> None:
-    """Bounds of text are cut at 16 characters, the upper one is counted up; one column has no statistics."""
+    """String bounds are truncated to 16 characters, and the upper one is then increased; one column has no
+    statistics."""
     t.create(
         "id BIGINT, s STRING, b BINARY, unknown STRING, counted STRING",
         write_metadata_metrics_column_unknown="none",
@@ -723,13 +724,13 @@ def many_manifests(t: Table) -> None:
 
 
 def export(t: Table, target: pathlib.Path, store: Any) -> None:
-    """Copy the files of the table out of ``store`` and write down what Spark reads of each snapshot."""
+    """Copy the files of the table from ``store``, and write the rows that Spark reads from each snapshot."""
     table = t.java()
     metadata = table.operations().current().metadataFileLocation()
     shutil.rmtree(target, ignore_errors=True)
     for page in store.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{t.name}/"):
         for item in page.get("Contents", ()):
-            # A reader needs the current metadata file alone.
+            # A reader needs only the current metadata file.
             if item["Key"].endswith(".metadata.json") and not metadata.endswith(item["Key"]):
                 continue
             path = target / "table" / item["Key"].removeprefix(f"{t.name}/")
@@ -765,7 +766,7 @@ def export(t: Table, target: pathlib.Path, store: Any) -> None:
 
 
 def _lineage_from(table: Any) -> set[int]:
-    """Return the snapshots that have a first row id: those since the table is of version 3."""
+    """Return the snapshots that have a first row id, i.e. those made since the table has format version 3."""
     results = set()
     for snapshot in table.snapshots():
         if snapshot.firstRowId() is not None:
@@ -787,13 +788,14 @@ def _write_rows(t: Table, version: str, path: pathlib.Path, lineage: bool) -> No
 
 
 def _matches(t: Table) -> list[dict[str, Any]]:
-    # The rows are cached, so that Spark alone decides: Iceberg's push-down of LIKE fails on null in truncate partitions.
+    # The rows are cached, so that Spark evaluates the filter: Iceberg's push-down of LIKE fails on null in truncate
+    # partitions.
     rows = t.spark.table(t.full_name).cache()
     return [{"sql": sql, "ids": sorted(row.id for row in rows.where(sql).select("id").collect())} for sql in t.filters]
 
 
 def session(endpoint: str, work: str) -> SparkSession:
-    """Return a Spark session in UTC with a catalog ``lake`` whose files lie in the store at ``endpoint``."""
+    """Return a Spark session in UTC with a catalog ``lake`` whose files are in the object store at ``endpoint``."""
     os.environ["TZ"] = "UTC"
     catalog = "spark.sql.catalog.lake"
     spark = (

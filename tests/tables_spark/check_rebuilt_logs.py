@@ -23,7 +23,7 @@ from typing import Any
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent)]
 
-# Tables that Spark does not read, and why; remove one that it starts to read.
+# Tables that Spark does not read, and why. A table must be removed here once Spark reads it.
 KNOWN = {
     f"golden.table-with-icebegCompatV2Enabled {log}": "PySpark makes dicts of maps, whose keys cannot be lists"
     for log in ("copy", "copy before", "log")
@@ -49,7 +49,7 @@ def main(spark_python: str, chosen: list[str]) -> int:
 
 
 def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]], list[tuple[Any, list[Any]]]]:
-    """Write all logs below ``base``; return the reads for Spark, and our rows with the types of their columns."""
+    """Write all logs below ``base``; return what Spark shall read, and our rows with the types of their columns."""
     import delta_sharing_client as ds
     from delta_sharing_client.delta.log.delta_table import DeltaLog
     from tests.integration import spark_rows
@@ -101,7 +101,7 @@ def written(base: pathlib.Path, chosen: list[str]) -> tuple[list[dict[str, Any]]
 
 
 def difference(ours: Counter[object], kinds: list[Any], job: dict[str, Any], answer: dict[str, Any]) -> str | None:
-    """Return how Spark's rows differ from ours, ``None`` if they do not."""
+    """Return how Spark's rows differ from ours, or ``None`` if they are equal."""
     from tests.integration import spark_rows
 
     if "error" in answer:
@@ -115,7 +115,7 @@ def difference(ours: Counter[object], kinds: list[Any], job: dict[str, Any], ans
 
 
 def read(base: pathlib.Path) -> None:
-    """Read all logs with Spark; this part runs with Spark's interpreter."""
+    """Read all logs with Spark. This function runs in the interpreter that has Spark."""
     import make_tables
 
     spark = make_tables.session()
@@ -137,7 +137,7 @@ def read(base: pathlib.Path) -> None:
                 frame = frame.selectExpr(*named, *added)
             answers.append({"columns": frame.columns, "rows": make_tables.rows(frame)})
         except Exception as error:
-            spark.sql("SELECT 1").collect()  # after an error of one table Spark continues
+            spark.sql("SELECT 1").collect()  # after an error in one table, Spark reads the others
             answers.append({"error": str(error)[:400]})
     (base / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
 

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 IS_OLD = pyspark.__version__.startswith("3.5.")
 PACKAGES = "io.delta:delta-spark_2.12:3.2.1" if IS_OLD else "io.delta:delta-spark_4.2_2.13:4.4.0"
-# Packages of which Spark ships its own versions.
+# Packages that Spark ships in its own versions.
 EXCLUDED = [
     "com.fasterxml.jackson.core",
     "com.fasterxml.jackson.datatype",
@@ -70,8 +70,8 @@ PROPERTIES = {
 
 
 class Table:
-    """A table under construction: executes SQL and writes the directory with its expected rows. ``{t}`` stands for
-    the table."""
+    """A table under construction: execute SQL, in which ``{t}`` stands for the table, and write the directory and its
+    expected rows."""
 
     def __init__(self, spark: SparkSession, name: str, root: pathlib.Path) -> None:
         self.spark = spark
@@ -322,8 +322,8 @@ def change_feed_null_partitions_mapped(t: Table) -> None:
 
 
 def _null_partitions(t: Table, properties: dict[str, str]) -> None:
-    """Whole files are removed: their tombstones omit partition values that are null. With column mapping the files
-    contain the partition columns."""
+    """Whole files are removed: their tombstones omit partition values that are null. With column mapping, the data
+    files contain the partition columns."""
     t.feed_from = 0
     t.create("id LONG, p INT, q DATE", properties, "PARTITIONED BY (p, q)")
     t.sql(
@@ -434,7 +434,7 @@ def geospatial(t: Table) -> None:
     first, second = point.format(x="F03F", y="0040"), point.format(x="1440", y="1840")
     line = "010200000002000000" + first[10:] + second[10:]
 
-    # Disabled by default while its protocol is a proposal; reads need the setting as well.
+    # The feature is disabled by default while its protocol is a proposal; reads need the setting as well.
     t.spark.conf.set("spark.databricks.delta.geo.preview.enabled", "true")
     t.feed_from = 0
     t.create(
@@ -653,7 +653,7 @@ def empty(t: Table) -> None:
 
 @old_maker
 def old_statistics(t: Table) -> None:
-    # Offsets without seconds, and truncated maxima that end in U+FFFD.
+    # Delta Lake 3.2 writes bounds with offsets without seconds, and truncated maxima that end in U+FFFD.
     zones = {
         "Europe/Stockholm": 1850, "America/New_York": 1850, "Asia/Kolkata": 1850, "Africa/Monrovia": 1971, "UTC": 1850,
         "Europe/Amsterdam": 1936, "Asia/Riyadh": 1946, "Australia/Sydney": 1890,
@@ -708,11 +708,11 @@ def _pair(first: str, second: str) -> Callable[[Table], None]:
         if on & {"mapname", "mapid"}:
             t.sql("ALTER TABLE {t} RENAME COLUMN s.x TO xx")
             if t.feed_from is not None:
-                t.feed_from = 3  # Spark refuses a feed over a rename
+                t.feed_from = 3  # Spark refuses to read a feed across a rename
         if "widening" in on:
             t.sql("ALTER TABLE {t} ALTER COLUMN n TYPE LONG")
             if t.feed_from is not None:
-                t.feed_from = 3  # nor over a change of type
+                t.feed_from = 3  # and across a type change
             if "partition" in on:
                 t.sql("ALTER TABLE {t} ALTER COLUMN p TYPE LONG")
         t.sql("DELETE FROM {t} WHERE id = 2", "UPDATE {t} SET v = 'u' WHERE id IN (3, 6)")
@@ -802,7 +802,7 @@ def rows(frame: DataFrame) -> list[list[object]]:
 
 
 def jsonable(value: object, kind: object) -> object:
-    """Return a Spark value in the form of the corpus."""
+    """Return a Spark value in the JSON form of the corpus."""
     name = kind.typeName()  # type: ignore[attr-defined]
     if value is None:
         return None

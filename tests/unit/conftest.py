@@ -40,7 +40,8 @@ def make_table(storage: Storage) -> Callable[..., Table]:
 
 @pytest.fixture
 def listed() -> Iterator[Callable[..., tuple[LongListing, Callable[[int], ds.SharedTable]]]]:
-    """Start a server of long listings; return it and a function that returns a table with a given number of files."""
+    """Start a server with long listings; return it and a function that returns a table with a given number of
+    files."""
     with contextlib.ExitStack() as stack:
 
         def start(retry_seconds: float = 2.0, **options: Any) -> tuple[LongListing, Callable[[int], ds.SharedTable]]:
@@ -79,7 +80,7 @@ def raw(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Raw]:
 
 @pytest.fixture
 def many_addresses(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of ``raw`` under a name with three addresses, the first two of which never respond."""
+    """The URL of ``raw`` with a host name that has three addresses; the first two never respond."""
     host, _, port = raw.url.rpartition("/")[2].partition(":")
     deaf = [Deaf(f"127.0.0.{number}", int(port)) for number in (2, 3)]
     asked = socket.getaddrinfo
@@ -97,7 +98,7 @@ def many_addresses(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds for which the thread of the test would have slept; other threads really sleep."""
+    """The durations for which the test's thread called sleep without sleeping; other threads really sleep."""
     slept: list[float] = []
     sleep = time.sleep
 

@@ -158,7 +158,7 @@ def test_profiler_counts_calls_of_all_threads() -> None:
     assert sum(profile.seconds.values()) > 0
 
 
-def test_stages_name_existing_functions() -> None:
+def test_profiler_stages_name_existing_files() -> None:
     root = pathlib.Path(ds.__file__).parent.parent
     own = [part for _, parts in STAGES for part in parts if part.startswith("delta_sharing_client/")]
     assert len(own) >= 6

@@ -51,7 +51,7 @@ def test_selection_keeps_its_order_and_uses_the_schemas_spelling() -> None:
         ("b.x.y", ("b", "x.y")),
     ],
 )
-def test_dots_and_backticks_mean_the_same_everywhere(text: str, path: tuple[str, ...]) -> None:
+def test_column_names_are_resolved_alike_everywhere(text: str, path: tuple[str, ...]) -> None:
     from delta_sharing_client.spark.source_options import SparkOptions
 
     assert resolve_columns([text], SCHEMA) == (path,)
@@ -61,7 +61,7 @@ def test_dots_and_backticks_mean_the_same_everywhere(text: str, path: tuple[str,
         assert columns(bind(expression, ARROW)) == {path}
 
 
-def test_name_that_is_a_column_and_a_path_is_refused() -> None:
+def test_name_of_both_a_column_and_a_nested_field_is_refused() -> None:
     both = StructType((*SCHEMA.fields, StructField("b.c", LONG)))
     with pytest.raises(UsageError, match=r"fits both the column '`b.c`' and the field 'b.c' of a struct"):
         resolve_columns(["b.c"], both)
@@ -69,7 +69,7 @@ def test_name_that_is_a_column_and_a_path_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["a`b", " padded ", "a..b", ".", "`", "a.b."])
-def test_name_that_is_not_a_path_is_looked_up_as_is(name: str) -> None:
+def test_name_that_is_not_a_valid_path_is_looked_up_literally(name: str) -> None:
     assert resolve_columns([name], StructType((StructField(name, LONG),))) == ((name,),)
     with pytest.raises(UsageError, match="is not in the table"):
         resolve_columns([name], SCHEMA)
@@ -136,7 +136,7 @@ def test_thousands_of_columns_are_resolved_quickly() -> None:
     assert clock.within(5)
 
 
-def test_sequence_of_names_is_an_unparsed_path() -> None:
+def test_tuple_of_names_is_a_path_and_is_not_parsed() -> None:
     assert resolve_columns([("b", "c"), ("dotted.name",)], SCHEMA) == (("b", "c"), ("dotted.name",))
 
 

@@ -16,5 +16,5 @@ from delta_sharing_client.errors import DataError
         ("Only s.s.t2 and us.s.t, version 1.", "Only s.s.t2 and us.s.t, version 1. (table s.s.t, file f-7)"),
     ],
 )
-def test_error_fields_add_what_the_message_lacks(message: str, shown: str) -> None:
+def test_error_text_adds_context_that_the_message_lacks(message: str, shown: str) -> None:
     assert str(DataError(message, table="s.s.t", version=1, file_id="f-7")) == shown

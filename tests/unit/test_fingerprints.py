@@ -14,7 +14,7 @@ from tests.quota import meets, met
 
 @meets(twice=13, other=10, several=13)
 @given(st.lists(st.lists(st.text(max_size=3), max_size=60), max_size=20), st.lists(st.text(max_size=3)))
-def test_it_is_a_map_in_which_the_first_counts(parts: list[list[str]], others: list[str]) -> None:
+def test_first_number_added_for_a_name_is_kept(parts: list[list[str]], others: list[str]) -> None:
     found, expected = Fingerprints(), dict[str, int]()
     met("several", len([part for part in parts if part]) > 1)
     for part in parts:
@@ -31,7 +31,7 @@ def test_it_is_a_map_in_which_the_first_counts(parts: list[list[str]], others: l
     assert found.has_any(asked) is bool(expected)
 
 
-def test_map_is_small_and_has_few_parts() -> None:
+def test_map_takes_16_bytes_per_name_and_has_few_runs() -> None:
     result = Fingerprints()
     names = [f"{number:032x}" for number in range(60_000)]
     random.Random(1).shuffle(names)
@@ -56,7 +56,7 @@ def test_smallest_and_largest_hashes_are_found() -> None:
 
 @meets(several=22, wide=22)
 @given(st.lists(st.text()))
-def test_names_have_two_hashes_of_which_the_second_is_never_0(names: list[str]) -> None:
+def test_second_hash_of_a_name_is_never_0(names: list[str]) -> None:
     met("several", len(names) > 1)
     met("wide", not "".join(names).isascii())
     first, second = hashes(names), second_hashes(names)

@@ -119,7 +119,7 @@ DOORS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(("text", "expected"), TEXTS)
-def test_text_is_the_same_instant_for_every_entry_point(door: str, text: str, expected: str) -> None:
+def test_timestamp_string_is_the_same_instant_everywhere(door: str, text: str, expected: str) -> None:
     assert DOORS[door](text) == expected
 
 
@@ -146,7 +146,7 @@ def test_invalid_timestamp_is_refused_everywhere(door: str, text: str) -> None:
         (datetime.datetime(2024, 1, 31, 12, tzinfo=ONE_HOUR_EAST), "2024-01-31T11:00:00Z"),
     ],
 )
-def test_value_becomes_utc_text(value: object, expected: str) -> None:
+def test_timestamp_argument_is_converted_to_a_utc_string(value: object, expected: str) -> None:
     assert to_instant(value, "timestamp") == expected
 
 
@@ -167,7 +167,7 @@ def test_error_for_an_invalid_value_names_the_argument(value: object) -> None:
         (pd.Timestamp("2024-01-31T12:00:00.000000001"), "2024-01-31T12:00:00Z", "2024-01-31T12:00:00.001Z"),
     ],
 )
-def test_submillisecond_instants_are_rounded_by_their_use(value: object, before: str, after: str) -> None:
+def test_start_is_rounded_up_and_end_down_to_milliseconds(value: object, before: str, after: str) -> None:
     assert to_instant(value, "ending_timestamp") == before
     assert to_instant(value, "starting_timestamp", up=True) == after
     if isinstance(value, (str, datetime.datetime)):
@@ -185,7 +185,7 @@ def test_instants_outside_years_1_to_9999_are_refused(text: str) -> None:
 
 @meets(fraction=15, past=8)
 @given(st.datetimes(timezones=st.just(UTC), min_value=datetime.datetime(1000, 1, 1)))
-def test_every_instant_survives(moment: datetime.datetime) -> None:
+def test_every_instant_round_trips_through_text(moment: datetime.datetime) -> None:
     met("fraction", moment.microsecond >= 1000)
     met("past", moment.year < 1970)
     moment = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
@@ -201,7 +201,7 @@ LIKE_INSTANTS = st.from_regex(
 
 @meets(read=7, refused=18)
 @given(LIKE_INSTANTS | st.text(alphabet="0123456789-+:.,TZ UTCGM/Eu", max_size=30))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_random_timestamp_string_is_read_or_refused(text: str) -> None:
     try:
         moment = parse_instant(text)
     except UsageError:

@@ -23,7 +23,7 @@ def chosen(rows: int | None, *, most: int = 2) -> bool:
 '''
 
 
-def test_every_mutant_is_a_separate_program() -> None:
+def test_every_mutant_is_a_different_program() -> None:
     results = []
     for number in range(len(mutants(Path("a.py"), "a.py", ast.parse(SOURCE)))):
         tree = ast.parse(SOURCE)
@@ -72,20 +72,20 @@ def test_digest_of_a_function_depends_only_on_its_text() -> None:
     assert around[""] != before[""]
 
 
-def test_shared_test_code_belongs_to_all_tests() -> None:
+def test_helper_functions_of_a_test_module_belong_to_every_test() -> None:
     source = "def made():\n    return 1\n\n\ndef test_a():\n    pass\n\n\nclass TestB:\n    def test_b(self): pass\n"
     assert list(parts(source)) == ["", "test_a", "TestB.test_b"]
     assert parts(source.replace("1", "2"))[""] != parts(source)[""]
     assert parts(source.replace("pass", "..."))[""] == parts(source)[""]
 
 
-def test_import_time_values_belong_to_their_function() -> None:
+def test_values_computed_at_import_are_found_by_function() -> None:
     source = "def made(x):\n    return x\n\n\nONE = made(1)\nTWO: dict = {2: made(2)}\nTHREE = 3\nFOUR = other(made)\n"
     assert [each.lineno for each in made_by(ast.parse(source), "made")] == [5, 6]
     assert mutants(Path("a.py"), "a.py", ast.parse(SOURCE))[0].function == "chosen"
 
 
-def test_lambda_is_reached_when_it_is_called() -> None:
+def test_lambda_is_recorded_when_it_is_called() -> None:
     source = "def made(x):\n    if x:\n        return lambda y: y + 1\n    return None\n\nadd = made(True)\n"
     reached: dict[int, bool] = {}
     module: dict[str, Any] = {"reached": reached}

@@ -47,7 +47,7 @@ HERE = [
 @pytest.mark.parametrize("host", HERE)
 @pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
 @pytest.mark.parametrize("port", ["", ":2375"])
-def test_only_a_local_server_may_name_local_urls(scheme: str, host: str, port: str) -> None:
+def test_local_urls_from_a_remote_server_are_refused(scheme: str, host: str, port: str) -> None:
     url = f"{scheme}://{host}{port}/containers/create?sig=planted"
     for allowed in (ONLY_HTTPS, Allowed(http=True)):
         result = unfetchable(url, allowed)
@@ -58,7 +58,7 @@ def test_only_a_local_server_may_name_local_urls(scheme: str, host: str, port: s
 
 
 @pytest.mark.parametrize("host", ["localhost:9", "LOCALHOST", "127.0.0.1", "[::1]:9", "a.localhost"])
-def test_local_server_may_name_local_http_urls(host: str) -> None:
+def test_local_urls_from_a_local_server_are_allowed(host: str) -> None:
     for allowed in (Allowed(loopback=True), EVERYTHING):
         assert unfetchable(f"http://{host}/x", allowed) is None
         assert unfetchable(f"https://{host}/x", allowed) is None

@@ -63,13 +63,13 @@ def test_long_listings_are_truncated_with_a_note() -> None:
     assert result.words[-1] == "1050 more are not shown."
 
 
-def test_unknown_properties_are_omitted() -> None:
+def test_html_omits_unknown_properties() -> None:
     result = Checked(html_facts("t", {"a": None, "b": (), "c": 0, "d": 1234567, "e": ["x", "y"], "f": True}))
     assert result.words == ["t", "c", "0", "d", "1,234,567", "e", "x, y", "f", "True"]
 
 
 @pytest.mark.parametrize(("share", "width"), [(0.0, 0), (1e-9, 1), (0.5, 60), (1.0, 120), (7.0, 120)])
-def test_bar_is_as_long_as_its_share(share: float, width: int) -> None:
+def test_bar_width_is_proportional_to_the_fraction(share: float, width: int) -> None:
     assert f"width: {width}px" in BarCell(share).to_html()
 
 
@@ -80,7 +80,7 @@ def test_versions_show_time_and_size_of_changes() -> None:
     assert [bar.partition("width: ")[2] for bar in result.bars] == ["120px", "0px", "60px"]
 
 
-def test_displayed_values_have_html_representations(serve_demo: Any) -> None:
+def test_notebook_objects_have_html_representations(serve_demo: Any) -> None:
     client = ds.SharingClient(serve_demo.profile)
     table = client["demo"]["shop"]["orders"]
     scan = table.scan(columns=["order_id"], filter="amount > 100")

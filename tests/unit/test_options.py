@@ -10,7 +10,7 @@ import pytest
 import delta_sharing_client as ds
 
 
-def test_choice_may_be_given_by_its_name() -> None:
+def test_enum_option_may_be_given_as_a_string() -> None:
     options = ds.ReadOptions(access_mode="DIR", file_id_hash="delta", variant_as="object")  # type: ignore[arg-type]
     chosen = ds.ReadOptions(
         access_mode=ds.AccessMode.DIR, file_id_hash=ds.FileIdHash.DELTA, variant_as=ds.VariantAs.OBJECT

@@ -50,7 +50,7 @@ def partitioned(tmp_path: pathlib.Path) -> HandMadeTable:
     return table
 
 
-def test_plain_read_needs_one_query(partitioned: HandMadeTable) -> None:
+def test_read_without_filter_takes_one_query(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, server):
         assert len(table.scan().to_pandas()) == 6
         assert {kind: count for kind, count in server.stats()["requests"].items() if kind != "data"} == {"query": 1}
@@ -76,7 +76,7 @@ def test_file_listed_twice_is_read_once(partitioned: HandMadeTable) -> None:
         assert sorted(table.scan().to_pandas()["a"]) == [0, 1, 2, 3, 4, 5, 9]
 
 
-def test_table_changed_between_schema_and_query_gets_no_hints(
+def test_table_changed_during_planning_is_read_completely(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from delta_sharing_client import planning
@@ -133,7 +133,7 @@ def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableResponse]:
 
 
 @pytest.mark.parametrize("change", ["another column", "other partition columns", "neither"])
-def test_hints_for_other_columns_are_not_sent_again(
+def test_hints_for_a_changed_schema_are_not_sent_again(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """With servers that negate the result of skipping, ``NOT (p = '3')`` is only correct for partition columns."""
@@ -174,7 +174,7 @@ def test_limit_is_sent_if_it_applies_to_all_rows(
     assert [one.request.limit_hint for one in sent] == [limit]
 
 
-def test_filter_without_hints_is_requested_once(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_without_hints_takes_one_query(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
         assert table.scan(filter="a % 2 = 1").count() == 3
@@ -182,7 +182,7 @@ def test_filter_without_hints_is_requested_once(partitioned: HandMadeTable, monk
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_filter_on_a_past_version_needs_no_past_metadata(
+def test_filter_on_a_past_version_works_with_old_servers(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     """Older servers refuse ``GET .../metadata?version=`` or return the latest metadata."""
@@ -301,7 +301,7 @@ def test_require_whole_table_refuses_an_incomplete_listing(
 @pytest.mark.parametrize("request_", [{"filter": "p = '3'"}, {"limit": 2}, {"filter": "a < 9", "limit": 1}])
 @pytest.mark.parametrize("faults", [[], ["ignore-hints"]])
 @pytest.mark.usefixtures("boast")
-def test_totals_are_not_compared_for_part_of_a_table(
+def test_totals_are_not_compared_if_a_part_is_requested(
     partitioned: HandMadeTable, request_: dict[str, Any], faults: list[str]
 ) -> None:
     options = ds.ReadOptions(require_whole_table=True)
@@ -320,7 +320,7 @@ def test_totals_are_not_compared_for_part_of_a_table(
         ((0, 0), [], None),
     ],
 )
-def test_totals_are_compared_if_both_are_known(
+def test_listed_totals_are_compared_with_known_table_totals(
     totals: tuple[int | None, int | None], sizes: list[int], message: str | None
 ) -> None:
     answer = types.SimpleNamespace(
@@ -466,7 +466,7 @@ def test_errors_caused_by_the_access_mode_are_recognized(
     [ds.AuthError("no", status=401), ds.RequestError("busy", status=503), ds.ProtocolError("no"), ds.DataError("no")],
     ids=repr,
 )
-def test_failure_without_a_mode_does_not_request_access_modes(
+def test_failures_unrelated_to_the_mode_send_no_requests(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, error: ds.DeltaSharingError
 ) -> None:
     def fail(*_: Any, **__: Any) -> TableResponse:
@@ -494,7 +494,7 @@ def test_failed_directory_read_names_the_shared_tables(
 
 
 @pytest.mark.parametrize(("status", "goes_on"), [(401, False), (403, True)])
-def test_history_by_directory_falls_back_to_url(
+def test_refused_directory_access_to_history_falls_back_to_url(
     monkeypatch: pytest.MonkeyPatch, feed: HandMadeTable, status: int, goes_on: bool
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:
@@ -530,7 +530,7 @@ def feed(tmp_path: pathlib.Path) -> HandMadeTable:
         ({"starting_timestamp": "2023-11-14T22:14:00Z", "ending_version": 3}, False),
     ],
 )
-def test_versions_of_a_feed_show_that_it_is_not_a_view(
+def test_feed_by_version_is_not_treated_as_a_views(
     feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch, asked_for: dict[str, Any], of_view: bool
 ) -> None:
     sent = asked(monkeypatch)
@@ -614,7 +614,7 @@ def with_modes(monkeypatch: pytest.MonkeyPatch, modes: Sequence[str] | ds.DeltaS
         ([], False),
     ],
 )
-def test_directory_only_table_is_read_by_directory(
+def test_tables_with_only_directory_access_are_recognized(
     monkeypatch: pytest.MonkeyPatch, modes: list[str], only: bool
 ) -> None:
     with_modes(monkeypatch, modes)
@@ -673,7 +673,7 @@ def test_access_modes_are_not_requested_from_a_busy_server(
         asked.clear()
 
 
-def test_all_files_are_requested_only_without_a_hint(partitioned: HandMadeTable) -> None:
+def test_query_without_hint_or_limit_requests_all_files(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         rest = table.rest.for_read(ds.ReadOptions())
         for asked, is_whole in (

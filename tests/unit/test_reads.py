@@ -66,7 +66,7 @@ def test_no_fluent_method_loses_a_field(request: ScanRequest | ChangesRequest) -
     assert read.request == request
 
 
-def test_read_prints_only_the_request() -> None:
+def test_repr_of_a_read_shows_only_its_request() -> None:
     table = ds.SharingClient(PROFILE).table("s.s.t")
     assert (repr(table), repr(table.scan())) == ("SharedTable(s.s.t)", "Scan(s.s.t)")
     assert (
@@ -131,7 +131,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
         yield client.table("s.s.t")
 
 
-def test_every_output_has_the_same_rows(table: ds.SharedTable) -> None:
+def test_every_output_returns_the_same_rows(table: ds.SharedTable) -> None:
     scan = table.scan(filter="a > 0").limit(2)
     expected = [{"a": 1, "b": "1"}, {"a": 2, "b": "2"}]
     assert scan.to_arrow().to_pylist() == expected
@@ -159,7 +159,7 @@ def test_files_are_written_completely_or_not_at_all(table: ds.SharedTable, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "i", "j", "p", "x"]
 
 
-def test_report_describes_the_last_read(table: ds.SharedTable) -> None:
+def test_scan_has_the_report_of_its_last_read(table: ds.SharedTable) -> None:
     scan = table.scan()
     assert scan.report is None
     scan.to_arrow()

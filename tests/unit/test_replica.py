@@ -37,7 +37,9 @@ def test_vectors_in_one_file_are_downloaded_in_one_request(make_table: MakeTable
 
 
 @pytest.mark.parametrize(("stated", "is_copied"), [(-1, True), (1 << 40, False), (0, False)])
-def test_file_size_comes_from_the_store(make_table: MakeTable, tmp_path: Path, stated: int, is_copied: bool) -> None:
+def test_copy_accepts_an_unknown_size_but_not_a_wrong_one(
+    make_table: MakeTable, tmp_path: Path, stated: int, is_copied: bool
+) -> None:
     table = make_table(NUMBERS.schema)
     added = table.add(NUMBERS, name="f")
     table.adds[:] = [replace(added, action=replace(added.action, size=stated))]

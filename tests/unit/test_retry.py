@@ -65,7 +65,7 @@ def test_waits_grow_with_jitter_up_to_a_maximum() -> None:
         assert longest / 2 <= min(waits) < max(waits) <= longest + 1e-9
 
 
-def test_default_limits_outlast_a_restart_of_half_a_minute(sleeps: list[float]) -> None:
+def test_default_retries_wait_at_least_half_a_minute(sleeps: list[float]) -> None:
     attempt = Failing(99)
 
     with pytest.raises(RequestError, match=r"busy\. Tried 8 times\.$"):

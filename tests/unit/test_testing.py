@@ -52,7 +52,7 @@ def test_in_memory_tables_are_shared(rows: object) -> None:
 
 
 @pytest.mark.skipif(PYARROW >= 16, reason="this pyarrow takes views")
-def test_polars_views_are_refused_if_pyarrow_lacks_them() -> None:
+def test_polars_strings_are_refused_by_pyarrow_without_views() -> None:
     with (
         pytest.raises(ds.UsageError, match="view types of Polars need pyarrow 16"),
         testing.running({"s.d.t": pl.from_arrow(ROWS)}),
@@ -103,7 +103,7 @@ def test_missing_extra_error_shows_the_install_command() -> None:
     assert 'pip install "delta-sharing-client[server]"' in run.stderr
 
 
-def test_server_package_runs_under_another_name(tmp_path: Path) -> None:
+def test_copy_of_the_server_package_runs_under_another_name(tmp_path: Path) -> None:
     shutil.copytree(Path(mock_server.__file__).parent, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("*.pyc"))
     program = """
 import sys

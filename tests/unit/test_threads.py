@@ -37,7 +37,7 @@ def test_jobs_run_on_named_threads_and_return_or_raise() -> None:
     assert not [each for each in threading.enumerate() if each.name.startswith("some_")]
 
 
-def test_threads_start_per_job_up_to_the_size() -> None:
+def test_pool_starts_threads_on_demand_up_to_its_size() -> None:
     with Threads(3, "few") as pool:
         for _ in range(5):
             assert pool.submit(lambda: threading.current_thread().name).result() == "few_0"

@@ -36,7 +36,7 @@ def works(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Now, list[floa
     return make
 
 
-def test_call_within_its_limit_measures_nothing(works: Callable[..., tuple[Now, list[float]]]) -> None:
+def test_call_within_its_limit_is_not_extended(works: Callable[..., tuple[Now, list[float]]]) -> None:
     now, _ = works()
     clock = Stopwatch(now)
     now.now += 4.9
@@ -63,5 +63,5 @@ def test_limit_is_not_extended_on_an_idle_machine(works: Callable[..., tuple[Now
     assert "allowed=5.00" in repr(clock)
 
 
-def test_slowness_is_at_least_one() -> None:
+def test_slowness_of_this_machine_is_at_least_one() -> None:
     assert time_limits.slowness() >= 1

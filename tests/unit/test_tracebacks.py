@@ -41,9 +41,11 @@ def test_existing_exception_handler_is_kept() -> None:
     assert "ProfileError" not in text
 
 
-def test_traceback_ends_at_the_package() -> None:
+def test_ipython_traceback_omits_frames_of_the_package() -> None:
     with pytest.raises(ProfileError) as caught:
         Profile.load("nowhere.share")
     frames = users_frames(caught.value.__traceback__)
-    assert [frame.name for frame in traceback.extract_tb(frames)] == ["test_traceback_ends_at_the_package"]
+    assert [frame.name for frame in traceback.extract_tb(frames)] == [
+        "test_ipython_traceback_omits_frames_of_the_package"
+    ]
     assert len(traceback.extract_tb(caught.value.__traceback__)) > 1

@@ -1,4 +1,4 @@
-"""Admission: batch sizes of the reference tables and the rules behind them."""
+"""How many files a batch admits: batch sizes for two reference tables, and the rules for single cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def offered(version: int, sizes: tuple[int, ...] = (), units: tuple[int, ...] = 
 
 
 # Like the JVM connector's fixture `streaming_cdf_table`: one file of 2 rows, one of 3, four change files with 8 rows,
-# two removed files with 4 rows. The sizes make limits in bytes split it where they split the fixture.
+# two removed files with 4 rows. With these sizes, byte limits split the files as they split the fixture.
 CHANGES = (
     offered(0),
     offered(1, (750,), (0,)),

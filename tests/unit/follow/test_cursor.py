@@ -1,4 +1,4 @@
-"""The cursor file: its contents are kept, and an invalid file is refused by name."""
+"""The cursor file is read back as written, and an invalid file is refused with its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A follower between two offsets: its position in a version, response formats, decreasing versions, and waits."""
+"""A follower's batches between two offsets: positions within a version, response formats, decreasing versions, and
+waits."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ FORMATS = (ResponseFormat.DELTA, ResponseFormat.PARQUET)
 
 @pytest.fixture
 def table(lake: Any) -> TableWriter:
-    """Versions 1 and 2 have three files each."""
+    """A table whose versions 1 and 2 add three files each."""
     writer = TableWriter(lake.root / "t", ID)
     for version in (0, 1):
         writer.insert(*(rows_of([10 * version + number]) for number in range(3)))
@@ -65,7 +66,7 @@ def test_position_that_does_not_match_the_files_is_refused(
     if edge == "end":
         second = replace(second, **change)
     else:
-        # The end offset is behind, so only the start is wrong.
+        # The end offset is valid and after all files, so only the start is wrong.
         first, second = (
             replace(first, **change),
             replace(second, version=3, place=-1, in_snapshot=False, last_file=None),
@@ -77,8 +78,8 @@ def test_position_that_does_not_match_the_files_is_refused(
 @pytest.mark.parametrize("start", [{}, {"starting_version": 1}], ids=["snapshot", "tail"])
 @pytest.mark.usefixtures("table")
 def test_batch_is_read_in_the_format_of_its_offset(lake: Any, start: dict[str, Any]) -> None:
-    """Positions count files by id, and ids differ between formats, so a cached window of another format cannot be
-    used."""
+    """Positions count files in order of ids, which differ between formats, so a cached response in another format
+    cannot be used."""
     both = follower(lake, **start)
     for wire in FORMATS * 2:
         own = follower(lake, wire, **start)

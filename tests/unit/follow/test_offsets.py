@@ -1,4 +1,4 @@
-"""Offsets: stable and complete text, refused for another table or read."""
+"""Offsets have a stable and complete serialized form, and are refused for a different table or kind of read."""
 
 from __future__ import annotations
 

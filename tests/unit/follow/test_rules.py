@@ -212,7 +212,7 @@ def test_frozen_version_is_not_requested_again() -> None:
 
 
 class Outage:
-    """A server without responses for a while, measured by a fake clock."""
+    """A server that fails for a while, measured by a fake clock."""
 
     def __init__(self, error: DeltaSharingError, down: range) -> None:
         self.error, self.down, self.now, self.asked = error, down, 0.0, 0

@@ -1,4 +1,4 @@
-"""Following a real table with a cursor: the steps, repeated steps, and refusals."""
+"""Follow a served table with a cursor: steps, repeated steps, and refused requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = "available-now"
 
 @pytest.fixture
 def table(lake: Any) -> TableWriter:
-    """Version 1 has the rows 1 and 2, each in its own file; version 3 removes the first and adds 3; version 5 adds
+    """A table: version 1 adds rows 1 and 2, each in its own file; version 3 removes row 1 and adds 3; version 5 adds
     4."""
     writer = TableWriter(lake.root / "t", ID, properties=FEED)
     files = [writer.file(rows_of([number])) for number in (1, 2)]
@@ -41,7 +41,7 @@ def table(lake: Any) -> TableWriter:
 
 @pytest.fixture
 def cursor(tmp_path: pathlib.Path) -> pathlib.Path:
-    # The name contains no glob characters.
+    # Spaces and brackets in the name of the file have no special meaning.
     return tmp_path / "t (1) [copy.cursor"
 
 
@@ -55,7 +55,7 @@ def content(read: Any) -> list[tuple[int, str, int]]:
 
 
 def followed(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[tuple[int, int, list[tuple[int, str, int]]]]:
-    """Follow to the end and commit every step; return versions and rows of each."""
+    """Follow to the end and commit every step; return the versions and rows of each step."""
     results = []
     for changes in shared(lake).follow(cursor, trigger=NOW, **asked):
         assert changes.request.response_format.value == asked.get("response_format", "auto")
@@ -102,7 +102,7 @@ def test_large_snapshot_is_split_and_its_last_part_marked(lake: Any, table: Tabl
 def test_backlog_is_split_between_versions(lake: Any, cursor: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     for number in range(230):
-        # More empty versions than one request covers.
+        # There are more empty versions in a row than one request covers.
         table.commit(metadata=True) if number % 150 else table.insert(rows_of([number]), rows_of([-number]))
     steps = followed(lake, cursor, starting_version=0, max_files=1)
     assert [(start, end) for start, end, _ in steps] == [(0, 99), (100, 199)]
@@ -196,7 +196,7 @@ def test_loop_waits_for_versions_and_ends_at_break(
             table.insert(rows_of([5]))
 
     clock = [0.0]
-    # Only in this module, because other threads sleep as well.
+    # Only this module's sleep is replaced, because other threads sleep as well.
     monkeypatch.setattr("delta_sharing_client.follow.steps.time", types.SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(
         VersionClock.__init__, "__defaults__", (lambda: clock[0], *VersionClock.__init__.__defaults__[1:])
@@ -315,7 +315,7 @@ def test_random_crashes_neither_lose_nor_repeat_rows(lake: Any, tmp_path: pathli
 
 
 def test_kills_neither_lose_nor_repeat_rows(tmp_path: pathlib.Path) -> None:
-    """A few kills; ``python -m tests.soak follow`` does a hundred."""
+    """Only a few processes are killed here; ``python -m tests.soak follow`` kills a hundred."""
     counts, wrong = kills(tmp_path, 3, 60, seed=5)
     assert wrong == []
     assert counts["rows"] > 0

@@ -1,4 +1,4 @@
-"""Avro files: files that follow the specification are read, and damaged ones are an error."""
+"""Avro files that follow the specification are read, and damaged ones are an error."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_file_that_ends_early_is_refused(data: st.DataObject) -> None:
         met("refused")
         assert "m.avro" in str(found)
     else:
-        # A file that ends after a whole block is valid Avro; the counts in the manifest list detect it.
+        # A file cut after a whole block is valid Avro; the counts in the manifest list reveal the missing records.
         assert len(found) in (0, 2, 4)
         assert whole[cut - 16 : cut] == SYNC
 

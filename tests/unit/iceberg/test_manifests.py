@@ -52,7 +52,7 @@ def test_added_files_inherit_the_sequence_number(made: HandMade) -> None:
 def test_existing_files_keep_their_sequence_number(made: HandMade) -> None:
     with pytest.raises(DataError, match="an existing file has no sequence number"):
         _read(made, [_file(1, status=0)])
-    # Files of version 1 have no sequence number, and all of them are older than any delete.
+    # Files of format version 1 have no sequence number; they are older than any delete.
     assert [file.sequence_number for file in _read(made, [_file(1, status=0)], sequence_number=0)] == [0]
 
 
@@ -63,7 +63,7 @@ def test_deleted_entries_are_left_out(made: HandMade) -> None:
 
 
 def test_first_row_ids_follow_the_specification(made: HandMade) -> None:
-    # The specification's "Row lineage example".
+    # These are the values of the "Row lineage example" in the specification.
     files = [
         _file(1, 25, status=0, sequence_number=1, first_row_id=800),
         _file(2, 50),
@@ -199,7 +199,7 @@ def test_deletes_apply_within_their_partition() -> None:
 
     assert _applied(data, _positions(6, partition={"1000": 6}), _equality(6, partition={"1000": 6})) == []
     assert _applied(data, _positions(6, partition={"1000": None}), _equality(6, partition={"1000": None})) == []
-    # Another spec means another partition.
+    # The same value in a different spec is a different partition.
     assert _applied(data, _positions(6, spec_id=2), _equality(6, spec_id=0, partition={})) == ["eq6"]
 
 

@@ -1,4 +1,4 @@
-"""The choice of a snapshot and its schema, and the conversion of schemas to those of Delta."""
+"""How a snapshot and its schema are chosen, and how Iceberg schemas are converted to Delta schemas."""
 
 from __future__ import annotations
 

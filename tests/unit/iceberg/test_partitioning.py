@@ -40,7 +40,7 @@ from delta_sharing_client.predicates.values import Clock, Day, Moment, Zone
 from tests.quota import meets, met
 
 _DECIMAL = DecimalType(38, 2)
-_OLDEST, _NEWEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999 in microseconds
+_OLDEST, _NEWEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: years 1 to 9999
 
 
 def _field(transform: str, data_type: Any) -> BoundField:
@@ -198,7 +198,7 @@ def test_days_are_exact_after_1970() -> None:
 
 @pytest.mark.parametrize("name", ["year", "month", "day", "hour"])
 def test_bounds_before_1970_allow_values_that_are_one_too_high(name: str) -> None:
-    # Java writers before Iceberg 0.12 rounded toward zero.
+    # Iceberg's Java writers rounded toward zero before 0.12.
     exact = _field(name, PrimitiveType("timestamp")).bounds(-3, 1)
     wide = _field(name, PrimitiveType("timestamp")).bounds(-2, 1)
 
@@ -424,7 +424,7 @@ def test_bounds_that_pyiceberg_writes_are_read(drawn: tuple[str, Any, Any]) -> N
     assert decode(conversions.to_bytes(written_as, value)) == (str(value) if kind == "uuid" else value)
 
 
-# Some have the highest bit of the first half set, some that of the second half, and some are close to each other.
+# Some UUIDs have the highest bit of the first half set, some that of the second half, and some are close together.
 _UUIDS = st.lists(
     st.builds(
         lambda high, low, last: uuid.UUID(int=high << 127 | low << 63 | last),
@@ -437,7 +437,7 @@ _UUIDS = st.lists(
 
 
 def _signed(found: uuid.UUID) -> tuple[int, ...]:
-    """The order of ``java.util.UUID``: both halves are signed."""
+    """Return a key with the order of ``java.util.UUID``, which compares both halves as signed numbers."""
     return struct.unpack(">qq", found.bytes)
 
 
@@ -474,7 +474,7 @@ def test_bounds_of_times_are_decoded_to_nanoseconds(count: int) -> None:
     assert micros(struct.pack("<i", 2)) == 2 * 86_400 * 10**9
     clock = value_decoder(PrimitiveType("time"))
     assert clock is not None
-    # Dates are never promoted to times.
+    # Dates are never promoted to times of day.
     assert (clock(data), clock(struct.pack("<i", 2))) == (count * 1000, None)
 
 

@@ -1,4 +1,4 @@
-"""Write structs in Thrift's compact protocol, for footers and indexes that no writer makes."""
+"""Write structs in Thrift's compact protocol, for footers and indexes that no library writes."""
 
 from __future__ import annotations
 

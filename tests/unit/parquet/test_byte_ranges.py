@@ -21,7 +21,7 @@ def covered(ranges: list[ByteRange]) -> set[int]:
 
 @meets(merged=22, apart=17)
 @given(RANGES)
-def test_merged_ranges_are_the_union_sorted_and_apart(ranges: list[ByteRange]) -> None:
+def test_merged_ranges_are_sorted_disjoint_and_equal_the_union(ranges: list[ByteRange]) -> None:
     merged = merge(ranges)
     met("merged", len(merged) < len(ranges))
     met("apart", len(merged) > 1)
@@ -30,13 +30,13 @@ def test_merged_ranges_are_the_union_sorted_and_apart(ranges: list[ByteRange]) -
     assert all(item.length > 0 for item in merged)
 
 
-def test_ranges_that_touch_become_one() -> None:
+def test_adjacent_ranges_are_merged() -> None:
     assert merge([ByteRange(5, 9), ByteRange(0, 5), ByteRange(10, 11)]) == [ByteRange(0, 9), ByteRange(10, 11)]
 
 
 @meets(closed=6, apart=15)
 @given(RANGES, st.integers(0, 400), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 200), st.integers(0, 50))
-def test_coalesced_ranges_cover_all_within_the_waste_allowed(
+def test_coalesced_ranges_cover_all_with_limited_waste(
     ranges: list[ByteRange], gap: int, share: float, floor: int, each: int
 ) -> None:
     found = coalesce(ranges, gap=gap, waste_share=share, waste_floor=floor, waste_each=each)
@@ -80,7 +80,7 @@ def test_gaps_are_closed_up_to_each_limit(limits: dict[str, float], gaps: list[i
     assert (joined[0].start, joined[-1].stop) == (10, 245)
 
 
-def test_two_ranges_are_joined_like_many() -> None:
+def test_two_ranges_are_joined_in_any_order() -> None:
     assert coalesce([ByteRange(20, 30), ByteRange(0, 10)], gap=10, waste_floor=10) == [ByteRange(0, 30)]
     assert coalesce([]) == []
 
@@ -97,7 +97,7 @@ def test_difference_is_the_uncovered_ranges(ranges: list[ByteRange], held: list[
 
 @meets(many=8, one=15)
 @given(st.integers(0, 1000), st.integers(1, 5000), st.integers(1, 1000))
-def test_parts_are_the_whole_in_order(start: int, length: int, part: int) -> None:
+def test_parts_of_a_range_cover_it_in_order(start: int, length: int, part: int) -> None:
     parts = split(ByteRange(start, start + length), part)
     met("many", len(parts) > 2)
     met("one", len(parts) == 1)
@@ -121,7 +121,7 @@ def test_parts_are_the_whole_in_order(start: int, length: int, part: int) -> Non
         (1, 100, [1]),
     ],
 )
-def test_parts_are_equal(length: int, part: int, lengths: list[int]) -> None:
+def test_a_range_is_split_into_almost_equal_parts(length: int, part: int, lengths: list[int]) -> None:
     assert [item.length for item in split(ByteRange(7, 7 + length), part)] == lengths
 
 

@@ -57,7 +57,7 @@ def chunks_of(data: bytes) -> tuple[Chunks, pq.FileMetaData]:
     ],
     ids=str,
 )
-def test_chunks_match_those_of_pyarrow(write: dict[str, Any]) -> None:
+def test_chunks_of_a_footer_match_pyarrow(write: dict[str, Any]) -> None:
     chunks, metadata = chunks_of(parquet_bytes(ROWS, **write))
 
     assert chunks.created_by == metadata.created_by
@@ -91,7 +91,8 @@ ORDERED, OTHER = {1: {}}, {2: {}}
 
 
 def parsed_chunk(meta: dict[int, Any] | None = None, *, orders: list[Any] | None = None, **chunk: Any) -> ColumnChunk:
-    """Return the chunk of a footer with these changes to ``META``, and to ColumnChunk (field 4 is ``_4``)."""
+    """Parse a footer with these changes to ``META`` (by field id) and to ColumnChunk (``_4`` is field 4); return its
+    chunk."""
     fields = {int(name[1:]): value for name, value in chunk.items()}
     footer = {4: [{1: [{3: {**META, **(meta or {})}, **fields}]}], 7: [ORDERED] if orders is None else orders or None}
     return Chunks(pa.py_buffer(struct_of(footer)), [0], END).get(0, 0)
@@ -137,7 +138,7 @@ def test_a_chunk_outside_of_the_file_is_refused(meta: dict[int, Any], place: str
         parsed_chunk(meta)
 
 
-def test_chunk_may_fill_the_whole_file() -> None:
+def test_unusual_chunks_are_accepted_and_external_ones_refused() -> None:
     assert parsed_chunk({9: 0, 7: END}).length == END
     assert parsed_chunk({7: 0}).length == 0
     assert parsed_chunk({6: -1}).uncompressed == 0
@@ -160,7 +161,7 @@ def test_chunk_may_fill_the_whole_file() -> None:
         ({5: HIGH, 6: LOW[:7]}, None, None),
         ({5: HIGH[:7], 6: LOW}, None, None),
         ({5: HIGH, 6: LOW}, None, (-5, 9)),
-        # Bounds of old writers have an unknown order.
+        # Old writers stated bounds in an unknown order.
         ({1: HIGH, 2: LOW}, None, None),
     ],
     ids=str,
@@ -213,7 +214,7 @@ def test_each_column_has_its_own_order() -> None:
 @pytest.mark.parametrize("orders", [[ORDERED] * 4, [ORDERED, OTHER, OTHER]])
 def test_fields_after_the_column_orders_are_read(orders: list[Any]) -> None:
     fields = struct_of({4: [{1: [{3: META}]}], 7: orders})[:-1]
-    footer = fields + b"\x08" + as_number(6) + b"\x08a writer" + b"\x00"  # the order of fields is free
+    footer = fields + b"\x08" + as_number(6) + b"\x08a writer" + b"\x00"  # Thrift fields may come in any order
     chunks = Chunks(pa.py_buffer(footer), [0], END)
     assert chunks.created_by == "a writer"
     assert chunks.get(0, 0).ordered
@@ -281,7 +282,7 @@ def test_chunk_without_required_fields_is_refused(field: int) -> None:
 
 
 def test_chunk_is_decoded_on_demand() -> None:
-    """A read of a whole file needs only the chunks of text columns."""
+    """A read of a whole file decodes only the chunks of string columns."""
     bad = {field: value for field, value in META.items() if field != 5}
     chunks = Chunks(pa.py_buffer(struct_of({4: [{1: [{3: bad}, {3: META}, {3: META}]}]})), [0, 1], END)
     assert chunks.get(0, 1).values == META[5]
@@ -295,7 +296,7 @@ def test_chunk_is_decoded_on_demand() -> None:
 
 @meets(read=5, refused=10)
 @given(data=st.data())
-def test_damaged_footer_is_read_or_refused(data: st.DataObject) -> None:
+def test_damaged_footer_gives_chunks_or_a_data_error(data: st.DataObject) -> None:
     blob = parquet_bytes(ROWS, row_group_size=2)
     footer = bytearray(parse_footer(pa.py_buffer(blob), len(blob)).data.to_pybytes())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -330,7 +331,7 @@ def test_statistics_of_a_wrong_length_are_refused(make_table: MakeTable) -> None
     table.add(shortened_statistics(pa.array([1, 2, 3], pa.int64())))
     for request, rows in ({"filter": parse_filter("c > 1")}, [2, 3]), ({}, [1, 2, 3]):
         if PYARROW < 15:
-            # It does not read these statistics, and the rows are right.
+            # pyarrow ignores these statistics, and the rows are right.
             assert table.read(**request).to_pydict() == {"c": rows}
             continue
         with pytest.raises(DataError, match=r"share\.schema\.t.*id-part-0"):
@@ -342,7 +343,7 @@ def test_row_group_without_a_chunk_of_a_column_is_refused(make_table: MakeTable)
         parquet_bytes(pa.table(dict.fromkeys(names, range(1000))), store_schema=False) for names in ("ab", "a")
     )
     footers = [parse_footer(pa.py_buffer(blob), len(blob)).data.to_pybytes() for blob in (wide, narrow)]
-    # The schema has two columns, the row groups one: field 4 of FileMetaData is replaced, a list of one struct.
+    # The schema has two columns and the row group one: field 4 of FileMetaData, the list of row groups, is replaced.
     groups = [footer.index(b"\x19\x1c\x19") for footer in footers]
     footer = footers[0][: groups[0]] + footers[1][groups[1] :]
     table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
@@ -382,10 +383,10 @@ def test_chunk_ends_at_the_start_of_the_footer_at_most() -> None:
         (None, False),
     ],
 )
-def test_dictionary_encoded_chunks_have_no_other_pages(
+def test_only_chunks_without_plain_pages_are_dictionary_encoded(
     pages: list[tuple[int, int, int]] | None, is_encoded: bool
 ) -> None:
     stats = None if pages is None else {13: [dict(enumerate(page, 1)) for page in pages]}
     assert parsed_chunk({11: 10, **(stats or {})}).is_dictionary_encoded is is_encoded
-    # Without a dictionary page, the footer contradicts itself.
+    # A chunk without a dictionary page is not dictionary-encoded, whatever its encodings are.
     assert not parsed_chunk(stats).is_dictionary_encoded

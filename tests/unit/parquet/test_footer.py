@@ -117,7 +117,7 @@ def test_schema_of_the_previous_file_is_not_used() -> None:
         pa.schema([one]),
     ]
     written = {parquet_bytes(schema.empty_table(), store_schema=store) for schema in schemas for store in (True, False)}
-    # Without the writer's Arrow schema, metadata is not written either.
+    # The writer stores metadata only in its Arrow schema.
     assert len(written) == 2 * len(schemas) - 2
     files = [pa.py_buffer(data) for data in written]
     for first in files:
@@ -145,8 +145,8 @@ def test_footer_prefix_is_its_first_two_fields_or_unknown(footer_bytes: bytes) -
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int64()), pa.duration("us"), pa.duration("ns"), pa.large_string(), pa.time64("us")], ids=str
 )
-def test_file_of_other_types_has_no_reader(kind: pa.DataType) -> None:
-    """Files of plain types, whose schema is cached, are opened before and after."""
+def test_file_with_other_types_is_opened_without_a_reader(kind: pa.DataType) -> None:
+    """A file of plain types, whose schema is cached, is opened before and after."""
     plain = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
     mixed = pa.py_buffer(parquet_bytes(pa.table({"a": [1], "c": pa.nulls(1, kind)})))
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_file_that_does_not_open_is_a_data_error() -> None:
 
 
 class Tagged(pa.ExtensionType):
-    """An extension type, which only the Arrow schema in the file states."""
+    """An extension type, which only the Arrow schema in the file records."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "tests.tagged")
@@ -201,7 +201,7 @@ FORMS = [
     pa.list_(pa.struct([("x", pa.list_(DICTIONARY)), ("y", pa.int64())])),
 ]
 if TAKES_VIEWS:
-    # An old pyarrow reads maps and fixed-size lists with the writer's types.
+    # Old versions of pyarrow read maps and fixed-size lists with the writer's types.
     FORMS += [pa.list_(pa.int64(), 2), pa.map_(pa.string(), pa.large_binary())]
     FORMS += [pa.string_view(), pa.binary_view(), pa.list_(pa.string_view())]
 
@@ -234,7 +234,7 @@ def test_types_of_the_writer_become_parquet_types(form: pa.DataType) -> None:
 )
 @pytest.mark.parametrize("other", [pa.int64(), DICTIONARY], ids=str)
 def test_durations_keep_the_unit_of_the_writer(needed: pa.DataType, other: pa.DataType) -> None:
-    """Read as integers, they would be other durations."""
+    """Read as integers with the wrong unit, they would be different durations."""
     schema = pa.schema([("c", needed), ("o", other)])
     data = parquet_bytes(schema.empty_table())
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.types == pq.read_schema(pa.BufferReader(data)).types
@@ -249,7 +249,7 @@ def test_arrow_schema_is_used_with_lists_maps_and_structs(kind: pa.DataType) -> 
     assert parse_footer(pa.py_buffer(data), len(data)).arrow.field("us").type == pa.duration("us")
 
 
-def test_types_of_a_plain_file_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_of_a_plain_file_are_not_checked_recursively(monkeypatch: pytest.MonkeyPatch) -> None:
     def walk(*values: object) -> bool:
         raise AssertionError("the types are walked")
 
@@ -280,11 +280,11 @@ def test_random_tails_are_a_data_error_or_a_footer(noise: bytes) -> None:
         (16, -1, 65_536),
     ],
 )
-def test_a_first_guess_is_a_share_of_the_file(columns: int, file_size: int, length: int) -> None:
+def test_footer_guess_depends_on_the_columns_and_file_size(columns: int, file_size: int, length: int) -> None:
     assert FooterGuess(columns).length(file_size) == length
 
 
-def test_guesses_learn_from_footers_and_never_exceed_the_file() -> None:
+def test_footer_guess_is_learned_and_limited_to_the_file_size() -> None:
     guess = FooterGuess(16)
     guess.learn(20_000)
     assert guess.length(10**9) == guess.length(-1) == 22_756

@@ -1,4 +1,4 @@
-"""Page headers that pyarrow wrote, and the page index."""
+"""Page headers, also those that pyarrow wrote, and the page index."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_encoding_of_each_page_is_collected(encoding: str, number: int) -> None:
     assert pages.dictionary is None
 
 
-def test_abandoned_dictionary_leaves_both_encodings() -> None:
+def test_abandoned_dictionary_gives_two_encodings() -> None:
     data, chunk = written([f"{n:09}" for n in range(5000)], dictionary_pagesize_limit=2000, data_page_size=2000)
     assert walk_pages(data, chunk.values).encodings == {PLAIN, RLE_DICTIONARY}
 
 
-def test_indices_may_be_before_or_after_plain_values() -> None:
+def test_dictionary_pages_before_all_plain_pages_are_recognized() -> None:
     plain, indices, dictionary = header(0, 10, 0), header(0, 10, 0, {2: 8}), header(2, 10, 0)
 
     def walked(*pages: bytes) -> bool:
@@ -76,7 +76,7 @@ def test_indices_may_be_before_or_after_plain_values() -> None:
     assert not walked(dictionary, header(3, 10, 0, {4: 0}), header(3, 10, 0))
 
 
-def test_damage_ends_the_walk() -> None:
+def test_pages_of_a_truncated_chunk_are_walked_without_error() -> None:
     data, chunk = written(["a", "b"] * 500, data_page_size=64)
     for stop in range(len(data)):
         part = walk_pages(data[:stop], chunk.values)
@@ -117,7 +117,7 @@ def test_header_describes_the_page(kind: int, expected: PageHeader) -> None:
             read_page_header(struct_of({1: kind, 2: 20, 3: 10}), 0)
 
 
-def test_walk_ends_after_the_number_of_values() -> None:
+def test_walk_ends_after_all_values_or_at_an_invalid_page() -> None:
     index, unknown = header(1, 5, 3) + b"123", header(9, 4, 2) + b"12"
     dictionary, first = header(2, 50, 4) + b"abcd", header(0, 30, 5, {2: 2}) + b"12345"
     second, third = header(3, 90, 2) + b"12", header(0, 200, 0, {2: 6})
@@ -133,7 +133,7 @@ def test_walk_ends_after_the_number_of_values() -> None:
     assert walked(15) == walked(100) == (200, {2, 6, 8}, True)
     assert walk_pages(chunk, 100).dictionary == (PageHeader(2, 4, 50, 7, 0), len(index + dictionary) - 4)
     assert walked(100, chunk[:-1]) == (90, {2, 8}, True)
-    # A page that exceeds the data ends the walk.
+    # A page that extends past the data ends the walk.
     assert walked(100, memoryview(header(0, 30, 500) + second)) == (30, {0}, False)
     assert walked(100, memoryview(b"")) == (0, set(), False)
     # A header that does not decode ends the walk.
@@ -150,7 +150,7 @@ def indexed_pages(*locations: tuple[int, int, int], rows: int = 30, length: int 
     return pages(struct_of({1: [dict(enumerate(item, 1)) for item in locations]}), chunk, 30)
 
 
-def test_indexed_pages_are_contiguous_to_the_end_of_the_chunk() -> None:
+def test_pages_extend_from_their_offset_to_the_next() -> None:
     assert indexed_pages((14, 40, 0), (54, 50, 20)) == DataPages((14, 54, 104), (0, 20, 30))
 
 
@@ -158,16 +158,16 @@ def test_indexed_pages_are_contiguous_to_the_end_of_the_chunk() -> None:
     "locations",
     [
         (),
-        ((14, 40, 0), (54, 50, 0)),  # rows do not ascend
+        ((14, 40, 0), (54, 50, 0)),  # first rows that do not ascend
         ((14, 40, 20), (54, 50, 0)),
-        ((14, 40, 1), (54, 50, 20)),  # the first row is missing
+        ((14, 40, 1), (54, 50, 20)),  # the first page does not begin with row 0
         ((14, 40, 0), (54, 50, 30)),  # a page without rows
         ((14, 40, 0), (54, 50, 31)),
-        ((14, 40, 0), (54, 51, 20)),  # ends after the chunk
-        ((14, 40, 0), (54, 49, 20)),  # ends before the end of the chunk
-        ((3, 51, 0), (54, 50, 20)),  # starts before the chunk
-        ((14, 41, 0), (54, 50, 20)),  # overlapping
-        ((14, 39, 0), (54, 50, 20)),  # with a gap
+        ((14, 40, 0), (54, 51, 20)),  # the last page ends after the chunk
+        ((14, 40, 0), (54, 49, 20)),  # the last page ends before the chunk ends
+        ((3, 51, 0), (54, 50, 20)),  # a page starts before the chunk
+        ((14, 41, 0), (54, 50, 20)),  # overlapping pages
+        ((14, 39, 0), (54, 50, 20)),  # a gap between pages
         ((14, -40, 0), (54, 50, 20)),
         ((54, 50, 0), (14, 40, 20)),
     ],
@@ -220,10 +220,10 @@ def test_page_has_bounds_and_a_null_count_if_known() -> None:
     [
         b"",
         b"\0",
-        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # not for every page
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has a value
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # another null count than the footer's
-        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # an unmarked page of nulls
+        column_index([False, True], [-5, 0], [0, 0], [0, 10]),  # too few entries for the pages
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has bounds
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # a null count other than the footer's
+        column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # a page of nulls that is not marked
         column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
         column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above the footer's bounds
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
@@ -240,7 +240,7 @@ def test_null_counts_of_pages_are_read_without_that_of_the_chunk() -> None:
     # A page may be null in all rows but one.
     assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [9, 10, 0]), 19) is not None
     assert described(column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [-1, 10, 0]), 9) is None
-    # Without null counts, only a page of nulls has a known one.
+    # Without null counts, only a page of nulls has a known null count.
     without = column_index([False, True, False], [-5, 0, 1], [0, 0, 9])
     assert described(without, 3) == [((-5, 0), None), (None, 10), ((1, 9), None)]
 

@@ -32,7 +32,8 @@ ROWS = 1000
 STEP = 50
 EVERY_PAGE = {"write_page_index": True, "data_page_size": 1, "write_batch_size": STEP, "compression": "NONE"}
 DAY = datetime.date(2020, 1, 1)
-# A column for each physical type. A stub of FROM_DICTIONARY types needs the dictionary: no encoding makes it short.
+# A column for each physical type. Stubs of FROM_DICTIONARY types use the dictionary, because no other encoding of
+# many equal values is short.
 COLUMNS = {
     "boolean": pa.array([row % 3 == 0 for row in range(ROWS)]),
     "int32": pa.array([row * 7 - 900 for row in range(ROWS)], pa.int32()),
@@ -65,7 +66,7 @@ class File:
         return partial_chunk(self.chunk, self.pages, rows, self.shape)
 
     def read(self, part: PartialChunk) -> pa.Array:
-        """Return the column as pyarrow reads it from the ranges of the part alone."""
+        """Return the column as pyarrow reads it from only the byte ranges of the part."""
         blocks = [ByteBlock(item.start, pa.py_buffer(self.data[slice(*item)])) for item in part.ranges]
         rebuilt = part.rebuild(SparseFile(len(self.data), blocks).slice)
         assert rebuilt.size == self.chunk.length
@@ -108,7 +109,7 @@ def test_rows_of_kept_pages_equal_the_written_ones(
             elif optional:
                 assert values.null_count == STEP
             else:
-                # One arbitrary value, which is not read.
+                # The dictionary has one arbitrary value, which is not read.
                 assert values.null_count == 0
                 assert len(values.unique()) == 1
 
@@ -169,7 +170,7 @@ def test_chunk_is_read_whole_if_every_page_is_needed() -> None:
     assert file.part(*((row, row + 1) for row in range(0, ROWS, STEP))) is None
 
 
-def test_part_may_have_no_page() -> None:
+def test_chunk_without_needed_pages_is_only_stubs() -> None:
     file = File(COLUMNS["int64"], optional=False)
     part = file.part()
     assert part is not None
@@ -219,7 +220,7 @@ def test_index_page_without_its_dictionary_is_refused() -> None:
         file.read(dataclasses.replace(part, dictionary=None))
 
 
-def test_shortcut_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_stubs_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SHORTCUTS, "page_stubs", False)
     assert File(COLUMNS["int64"], optional=False).part((0, 1)) is None
 
@@ -271,7 +272,7 @@ def test_stubs_keep_the_dictionary_encoding() -> None:
 
     assert encodings((60, 61)) == {0: 8, 2: 8}
     assert encodings((60, 61), (560, 561), (950, 951)) == {0: 8, 2: 8, 12: 0}
-    # Without pages that refer to it, the dictionary is not read.
+    # The dictionary is not read if no page refers to it.
     assert encodings((560, 561)) == {0: 0, 12: 0}
     with mock.patch.object(ColumnChunk, "dictionary_pages", return_value=None):
         assert encodings((60, 61), (950, 951)) == {0: 8, 2: 8}
@@ -342,7 +343,7 @@ def test_pages_of_a_rebuilt_chunk_are_checked(version: str) -> None:
     for place in (file.chunk.start, file.pages.starts[0], file.pages.starts[14]):
         with pytest.raises(PageMismatch):
             part.rebuild(shifted(place))
-    # The index states another number of rows.
+    # The index states a different number of rows.
     less = DataPages(file.pages.starts, tuple(row - (row == 700) for row in file.pages.rows))
     with pytest.raises(PageMismatch):
         dataclasses.replace(part, pages=less).rebuild(shifted(-1))

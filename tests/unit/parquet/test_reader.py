@@ -1,4 +1,4 @@
-"""The memory that rows are decoded into."""
+"""The memory pool into which rows are decoded, and checks while decoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_jemalloc = pytest.mark.skipif(
 )
 
 ROOT = Path(__file__).parents[3]
-# Columns with one byte per value: the reader's buffer doubles until they fit.
+# Columns whose values have one byte: the reader's buffer doubles until they fit.
 DECODES = """
 import os
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
@@ -53,7 +53,7 @@ print((resident() - before) / sum(batch.nbytes for batch in batches))
 def test_memory_of_decoded_rows_is_close_to_their_size(much: int, most: float) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MUCH": str(much)}
     done = subprocess.run([sys.executable, "-c", DECODES], capture_output=True, text=True, check=True, env=environment)
-    assert float(done.stdout) < most  # 1.46 with Arrow's default pool
+    assert float(done.stdout) < most  # the ratio is 1.46 with Arrow's default pool
 
 
 @needs_jemalloc
@@ -131,6 +131,6 @@ def test_uuid_is_read_as_fixed_size_binary() -> None:
 
 
 @needs_jemalloc
-def test_shortcut_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tight_memory_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SHORTCUTS, "tight_memory", False)
     assert reader.decoding_pool().backend_name == "mimalloc"

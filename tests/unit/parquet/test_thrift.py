@@ -18,9 +18,9 @@ from tests.unit.parquet.compact import as_list, as_number, as_varint
 TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, SET, STRUCT, UUID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13
 
 
-# A value: its kind, its bytes, and what is read from them.
+# A value: its Thrift type, its bytes, and the value read from them.
 Value = tuple[int, bytes, Any]
-# A field: its id or its distance from the field before, whether it is the id, and its value.
+# A field: its id or the distance from the previous id, whether the first item is the id, and the value.
 Field = tuple[int, bool, Value]
 
 
@@ -99,7 +99,7 @@ def test_a_struct_is_read_and_skipped_to_its_end(
     assert skip_struct(data, 0) == len(data)
 
 
-def test_every_kind_is_read() -> None:
+def test_value_of_every_type_is_read() -> None:
     written = bytes.fromhex("15 02 16 ff01 14 83ffffffffffffffff01 11 12 f8 02 6869 1c 15 00 00 23 7f")
     written += b"\x17ABCDEFGH\x1d0123456789abcdef" + b"\x19\x25\x02\x04\x1a\x11\x01" + b"\x04\x01\x02\0"
     expected = {1: 1, 2: -128, 3: -(2**63) + 62, 4: True, 5: False, 20: b"hi", 21: {1: 0}, 23: b"\x7f", 24: b"ABCDEFGH"}
@@ -152,8 +152,8 @@ def test_truncated_struct_is_refused(value: tuple[int, bytes]) -> None:
                 walk(whole[:stop], 0)
 
 
-def test_footers_are_skipped_by_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skipping field by field is many times slower: unread columns would cost as much as those that are read."""
+def test_footer_fields_are_skipped_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skipping field by field is many times slower: unread columns would cost as much as columns that are read."""
 
     def one_by_one(*values: object) -> int:
         raise AssertionError(f"a field is skipped on its own: {values[1:]}")
@@ -180,7 +180,7 @@ def test_footers_are_skipped_by_patterns(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("header", [0x10, 0x30, 0x1B, 0x1E, 0x1F, 0xF0])
-def test_kinds_that_parquet_does_not_have_are_refused(header: int) -> None:
+def test_types_that_parquet_does_not_use_are_refused(header: int) -> None:
     for walk in (read_struct, skip_struct):
         for struct in (bytes([header]), bytes([0x15, 0x02, header])):
             with pytest.raises(ValueError, match="unknown kind"):
@@ -209,7 +209,7 @@ def test_numbers_have_at_most_64_bits() -> None:
         (read_struct, (STRUCT,), b"\x00\x15\x02\x00", [{}, {1: 1}]),
     ],
 )
-def test_lists_hold_the_required_elements(
+def test_only_lists_of_the_required_elements_are_read(
     element: Callable[..., Any], kinds: tuple[int, ...], data: bytes, values: list[Any]
 ) -> None:
     for kind in range(16):
@@ -219,7 +219,7 @@ def test_lists_hold_the_required_elements(
         else:
             with pytest.raises(ValueError, match=f"elements of the kind {kind}"):
                 read_struct(struct, 0, lists={1: list_of(element)})
-        # An empty list may have any element kind.
+        # An empty list may have any element type.
         assert read_struct(bytes([0x19, kind, 0]), 0, lists={1: list_of(element)}) == ({1: []}, 3)
 
 

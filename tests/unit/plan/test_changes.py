@@ -1,4 +1,4 @@
-"""Plans of the change data feed: files, their rows, and the schema."""
+"""Plans for the change data feed: files, their rows, and the schema."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TIME = 1_700_000_000_123
 
 
 class Feed:
-    """Actions of a change feed over files on a storage."""
+    """A change feed: its actions, and their files in a storage."""
 
     def __init__(self, storage: Storage, head: Metadata | None = None) -> None:
         self.storage = storage
@@ -63,7 +63,7 @@ class Feed:
         return self.actions[-1]
 
     def change_last(self, **fields: Any) -> None:
-        """Change these fields of the last action."""
+        """Replace these fields of the last action."""
         self.actions[-1] = replace(self.actions[-1], **fields)
 
     def add(self, version: int, name: str, ids: Sequence[int] | pa.Table, **fields: Any) -> SharedFile:
@@ -208,7 +208,7 @@ def test_add_and_remove_of_one_file_give_the_vector_difference(
 ) -> None:
     ids = range(10, 16)
     names = {} if same_id else {"file_id": None}
-    # The other rows did not change and must not be read.
+    # The pair has only the changed rows; the others must not be read.
     others = sorted({*range(6)} - ({*(before or ())} ^ {*(after or ())}))
     rows = poisoned(pa.table({"id": pa.array(ids, pa.int64())}), others)
     feed.remove(5, "a", rows, deletion_vector=None if before is None else vector(*before), **names)
@@ -307,7 +307,7 @@ def test_statistics_of_another_version_skip_no_row(feed: Feed) -> None:
     assert feed.rows(filter=col("id") == 9) == [(9, "delete", 5)]
 
 
-def test_limit_reads_no_further_file(feed: Feed) -> None:
+def test_limit_reads_no_unneeded_file(feed: Feed) -> None:
     for version in range(1, 30):
         feed.add(version, f"f{version}", [version, version], stats='{"numRecords": 2}')
     assert feed.rows(limit=3) == [(1, "insert", 1), (1, "insert", 1), (2, "insert", 2)]
@@ -542,7 +542,7 @@ def test_parts_are_planned_as_they_are_listed(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, [1]), (2, [1, 2]), (9, [1, 2, 3])])
-def test_limit_lists_no_further_part(feed: Feed, limit: int, expected: list[int]) -> None:
+def test_limit_lists_no_unneeded_part_of_a_feed(feed: Feed, limit: int, expected: list[int]) -> None:
     listed: list[int] = []
     stream = streamed(*parts_of_one_file(feed, listed), limit=limit)
     assert versions(stream) == listed == expected
@@ -556,12 +556,12 @@ def test_parts_of_a_feed_share_one_schema_history(feed: Feed) -> None:
     parts = FeedPart(None, before, [one]), FeedPart(2, after, [two]), FeedPart(3, after, [three])
     assert versions(streamed(*parts)) == [1, 2, 3]
 
-    # Versions 1 and 2 do not fit the last schema; the whole history shows where to split.
+    # Versions 1 and 2 do not fit the last schema; the error shows where to split the feed.
     parts = FeedPart(None, other, [one]), FeedPart(2, other, [two]), FeedPart(3, after, [three])
     with pytest.raises(SchemaChangeError, match="in version 3") as caught:
         versions(streamed(*parts))
     assert caught.value.version == 3
-    # The columns of the feed fit any schema.
+    # The feed's own columns fit any schema.
     assert versions(streamed(*parts, columns=["_commit_version"])) == [1, 2, 3]
     for columns in (["id"], ["_commit_version", "id"], None):
         with pytest.raises(SchemaChangeError):
@@ -623,7 +623,7 @@ def test_a_plan_has_the_last_version_of_the_feed(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("field", ["storage_type", "offset", "size_in_bytes", "cardinality", "path_or_inline_dv"])
-def test_vectors_are_equal_if_every_field_is(feed: Feed, field: str) -> None:
+def test_vectors_with_a_different_field_are_a_change(feed: Feed, field: str) -> None:
     before = DeletionVectorDescriptor("p", "https://h/dv?sig=1", 34, 1, 1)
     other = {"storage_type": "u", "path_or_inline_dv": "https://h/dw?sig=1"}.get(field, 35)
     feed.remove(5, "a", [1, 2], deletion_vector=before)
@@ -647,13 +647,13 @@ def test_changes_use_the_statistics_of_their_own_action(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("predicate", [None, col("id") > 0])
-def test_row_count_of_the_add_action_is_used_for_both(feed: Feed, predicate: Any) -> None:
+def test_add_actions_row_count_applies_to_both_tasks(feed: Feed, predicate: Any) -> None:
     feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2))
     feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats='{"numRecords": 3}')
     assert [task.num_records for task in feed.plan(filter=predicate).tasks] == [3, 3]
 
 
-def test_error_of_a_change_in_the_first_version_has_no_advice(storage: Storage) -> None:
+def test_schema_change_in_the_first_version_has_no_remedy(storage: Storage) -> None:
     feed = Feed(storage, described(("x", "string")))
     feed.actions.append(VersionedMetadata(0, described(("x", "long"))))
     with pytest.raises(SchemaChangeError, match=r"changed in version 0 .* from string to long\. \(") as caught:
@@ -674,7 +674,7 @@ def test_remove_takes_partition_values_from_its_add(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("kind", [AddFile, RemoveFile, AddCdcFile])
-def test_statistics_and_partition_values_skip_together(storage: Storage, kind: type) -> None:
+def test_partition_values_and_statistics_skip_files_together(storage: Storage, kind: type) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     feed = Feed(storage, metadata(schema, ["p"]))
     columns = {"id": [1, 2], "_change_type": ["insert", "delete"]} if kind is AddCdcFile else {"id": [1, 2]}

@@ -1,4 +1,4 @@
-"""Packed tasks keep their order, and their totals are exact."""
+"""Packed tasks keep their order, and the pack has their exact totals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_unpacking_restores_the_packed_value(sizes: list[int], most: int) -> Non
     assert all(chunk.files == 1 or (chunk.cost <= most and chunk.files <= 1000) for chunk in found.chunks)
 
 
-def test_chunks_grow_with_the_plan_up_to_a_share_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_grow_with_the_plan_up_to_a_tenth_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "MOST_PARTS", 10)
     tasks = pack_tasks((task(number) for number in range(20_000)), lambda _: 1, 5)
     assert max(chunk.files for chunk in tasks.chunks) == 1000
@@ -74,7 +74,7 @@ def _sums(tasks: PackedTasks) -> list[int]:
     return list(itertools.accumulate((chunk.files for chunk in tasks.chunks), initial=0))[:-1]
 
 
-def test_row_count_is_unknown_if_that_of_a_file_is() -> None:
+def test_row_count_is_unknown_if_one_file_has_none() -> None:
     assert pack_tasks([task(1), task(2, rows=None)], lambda _: 1, 10).rows is None
 
 
@@ -120,7 +120,7 @@ def test_task_with_all_fields_is_packed(monkeypatch: pytest.MonkeyPatch) -> None
     assert [type(getattr(unpacked, name)) for name in ("change", "row_groups", "version")] == [Change, tuple, Version]
 
 
-def test_reads_between_writes_overwrite_nothing() -> None:
+def test_spool_is_read_between_writes_without_data_loss() -> None:
     spool = packed._Spool()
     stored = [spool.store(b"one"), spool.store(b"two")]
     assert bytes(stored[0]) == b"one"

@@ -126,7 +126,7 @@ def test_nested_variants_have_the_requested_form(variant_as: VariantAs) -> None:
     assert filter_columns(TABLE, col("v").is_null(), ["p"])[0].arrow.type == in_struct
 
 
-def test_nested_geometry_is_annotated() -> None:
+def test_geometry_columns_are_annotated_at_any_depth() -> None:
     table = schema(g="geometry(OGC:CRS84)", lists=array("geometry(OGC:CRS84)"))
     whole, lists = (column.arrow for column in output_columns(table, None, [], VariantAs.STRUCT))
     assert is_geometry(whole)
@@ -144,7 +144,7 @@ def test_nested_geometry_is_annotated() -> None:
     ],
     ids=str,
 )
-def test_share_of_a_column_depends_on_its_type(kinds: dict[str, str], share: float) -> None:
+def test_estimated_size_of_a_column_depends_on_its_type(kinds: dict[str, str], share: float) -> None:
     spelled = {
         "array<long>": array("long"), "map<string,long>": mapping("string", "long"),
         "struct<long,date>": struct(x="long", y="date"),
@@ -158,7 +158,7 @@ def test_share_of_a_column_depends_on_its_type(kinds: dict[str, str], share: flo
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 1.0
 
 
-def test_share_of_all_columns_is_one_in_any_order() -> None:
+def test_all_columns_have_the_whole_size_in_any_order() -> None:
     kinds = ["boolean", "decimal(9,2)", "boolean", "date", "boolean"]
     table = schema(**{f"c{number}": kind for number, kind in enumerate(kinds)})
     for paths in itertools.permutations([(name,) for name in table.names]):
@@ -170,7 +170,7 @@ def test_filter_on_a_variant_path_reads_the_whole_variant() -> None:
     assert column == selected_columns(("v",))[0]
 
 
-def test_larger_selection_of_a_column_is_counted_once() -> None:
+def test_column_selected_twice_is_counted_once() -> None:
     table = schema(s=struct(x="long", y="long"), rest="double")
     part, whole = (output_columns(table, [path], [], VariantAs.STRUCT) for path in (("s", "x"), ("s",)))
     assert needed_share(table, part, []) == pytest.approx(1 / 3)
@@ -178,7 +178,7 @@ def test_larger_selection_of_a_column_is_counted_once() -> None:
         assert needed_share(table, columns, []) == pytest.approx(2 / 3)
 
 
-def test_share_of_files_without_columns_is_zero() -> None:
+def test_columns_outside_the_files_have_no_size() -> None:
     table = schema(p="string", nothing="void")
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 0.0
 

@@ -22,7 +22,7 @@ from tests.unit.storages import metadata, table_state
 @pytest.mark.parametrize(
     ("value", "expected"), [(None, None), (0, 0), (7, 7), (np.int64(7), 7), (np.uint8(0), 0), (np.int32(2), 2)]
 )
-def test_integers_of_any_library_are_counts(name: str, value: Any, expected: int | None) -> None:
+def test_numpy_integers_are_accepted_as_limit_and_version(name: str, value: Any, expected: int | None) -> None:
     count = getattr(ScanRequest(**{name: value}), name)
     assert count == expected
     assert type(count) is type(expected)
@@ -30,7 +30,7 @@ def test_integers_of_any_library_are_counts(name: str, value: Any, expected: int
 
 @pytest.mark.parametrize("name", ["limit", "version"])
 @pytest.mark.parametrize("value", [-1, np.int64(-1), True, False, np.bool_(True), 1.0, "1", np.float64(2)])
-def test_error_names_an_invalid_count(name: str, value: Any) -> None:
+def test_invalid_limit_or_version_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"^'{name}' must be an integer of 0 or more"):
         # Iceberg tables have the version -1.
         version_number(ScanRequest(**{name: value}).version) if name == "version" else ScanRequest(limit=value)
@@ -82,7 +82,7 @@ def test_a_snapshot_has_a_version_or_a_timestamp() -> None:
     assert ScanRequest(timestamp="2024-01-01").version is None
 
 
-def test_only_requested_columns_are_added() -> None:
+def test_added_columns_depend_on_the_request() -> None:
     def added(request: ScanRequest | ChangesRequest) -> list[str]:
         return [field.name for field in request.added_fields]
 

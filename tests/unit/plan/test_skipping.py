@@ -125,7 +125,7 @@ def test_filter_on_a_partition_column_hides_no_row(
     for place, test in enumerate(tests):
         predicate = test & (col("a") >= 0) if place % 2 else test
         expected = everything.filter(pa.array(_matches(predicate, everything), pa.bool_()))
-        # As text, because NaN is not equal to NaN.
+        # Rows are compared as strings, because NaN is not equal to NaN.
         assert repr(table.read(filter=predicate).to_pylist()) == repr(expected.to_pylist()), str(predicate)
 
 
@@ -134,13 +134,13 @@ def _matches(predicate: Expression, rows: pa.Table) -> list[bool]:
     return [bool(value) for value in mask(bind(predicate, rows.schema), batch).to_pylist()]
 
 
-def test_limit_after_a_partition_filter_reads_no_further_file(make_table: MakeTable, storage: Storage) -> None:
+def test_limit_with_a_partition_filter_reads_no_unneeded_file(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("p", pa.string()), *WIDE]), ["p"])
     for value in ("x", "y", "y"):
         table.add(wide(40_000), partition_values={"p": value}, write={**WRITE, "row_group_size": 1000})
     assert table.read(filter=col("p") == "y", limit=1500).num_rows == 1500
     assert {request.name for request in storage.requests} == {"part-1.parquet"}
-    # Two of forty row groups.
+    # Only two of forty row groups are read.
     assert storage.sent < 0.08 * storage.bytes_of("part-1.parquet")
 
 
@@ -178,7 +178,7 @@ def test_row_group_without_a_match_is_not_fetched(make_table: MakeTable, storage
     assert report.row_groups == 1
 
 
-def test_only_the_footer_is_read_without_the_filtered_column(make_table: MakeTable, storage: Storage) -> None:
+def test_only_the_footer_is_read_if_the_filter_column_is_missing(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([*WIDE, pa.field("new", pa.int64())]))
     table.add(wide(40_000), write=WRITE)
     assert table.read(filter=col("new") > 1).num_rows == 0
@@ -227,7 +227,7 @@ def test_skipping_never_loses_a_row(shared_storage: Storage, kind: str, data: st
     table.add(parquet_bytes(content, row_group_size=group, **options))
     found = table.read(columns=["n"], filter=predicate)["n"].to_pylist()
     table.adds.clear()
-    # Without statistics in its footer, nothing of the file is skipped.
+    # The file's footer has no statistics, so no row group is skipped.
     table.add(parquet_bytes(content, write_statistics=False, **options))
     assert found == table.read(columns=["n"], filter=predicate)["n"].to_pylist()
 
@@ -254,7 +254,7 @@ def test_nan_matches_although_parquet_statistics_omit_it(make_table: MakeTable) 
 # === Limits ===
 
 
-def test_limit_after_a_filter_ignores_numrecords(make_table: MakeTable) -> None:
+def test_limit_with_a_filter_does_not_use_numrecords(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     for first in (0, 10, 20):
         table.add(pa.table({"a": range(first, first + 10)}), stats={"numRecords": 10})

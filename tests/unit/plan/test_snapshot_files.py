@@ -1,4 +1,4 @@
-"""The files of a snapshot that are read, and the counts of the others."""
+"""Which files of a snapshot are read, and how many are skipped for which reason."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_statistics_are_combined_with_partition_values() -> None:
     assert scan_plan.skipped == SkippedFiles(by_statistics=1, bytes=10)
 
 
-def test_evicted_partitions_are_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_chosen_correctly_for_any_cache_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered in (1, 2, 100):
         monkeypatch.setattr(snapshot_files, "_REMEMBERED", remembered)
         files = [file(f"{p}{number}", p=p) for number in range(3) for p in ("x", "y", "z", "w")]
@@ -152,7 +152,7 @@ def test_deleted_rows_are_not_counted_for_the_limit() -> None:
     assert names(plan(*(file(name, deletion_vector=vector) for name in "abc"), limit=2)) == ["a", "b"]
 
 
-def test_limit_after_a_filter_skips_no_file() -> None:
+def test_limit_with_a_filter_skips_no_file() -> None:
     scan_plan = plan(file("a"), file("b"), file("c"), limit=1, filter=col("a") > 3)
     assert (names(scan_plan), scan_plan.limit) == (["a", "b", "c"], 1)
 
@@ -187,7 +187,7 @@ def test_context_has_allowed_urls_query_id_and_version() -> None:
 # === Tasks ===
 
 
-def test_task_matches_the_servers_description_of_the_file() -> None:
+def test_task_has_the_values_of_its_add_action() -> None:
     plain = file("a", renew_at=77)
     with_vector = changed(plain, deletion_vector=encode_inline(DeletionVector.from_positions([1])))
     for add in (plain, with_vector):

@@ -94,7 +94,9 @@ def test_url_is_renewed_if_it_expires_or_fails(renew_at: int | None, again: bool
         (ChangeKind.INSERT, Origin.FILE, None, None),
     ],
 )
-def test_constants_of_a_change_bound_its_columns(kind: ChangeKind, origin: Origin, value: Any, bound: Any) -> None:
+def test_change_columns_have_constant_values_and_bounds(
+    kind: ChangeKind, origin: Origin, value: Any, bound: Any
+) -> None:
     change = Change(kind, 8, 1_700_000_000_123)
     assert change.value(origin) == value
     assert change.bounds(origin) == (None if bound is None else ColumnBounds(bound, bound, 0, 1))
@@ -119,7 +121,7 @@ def test_total_bytes_count_files_of_known_size() -> None:
         ([task(), task(rows=None)], None, None),
         ([task(), task(rows=None)], 2, None),
         ([task(row_groups=(0,))], None, None),
-        # The statistics of the file and its vector contradict each other.
+        # The file's row count and its deletion vector contradict each other.
         ([task(), task(rows=2, without=removed(3))], None, None),
     ],
 )
@@ -129,7 +131,7 @@ def test_row_count_of_a_plan_needs_the_counts_of_all_files(
     assert plan(*tasks, limit=limit).known_rows == rows
 
 
-def test_row_count_after_a_filter_is_unknown() -> None:
+def test_row_count_of_a_filtered_plan_is_unknown() -> None:
     assert plan(task(), request=ScanRequest(filter=col("a") > 1)).known_rows is None
 
 
@@ -142,7 +144,7 @@ def test_plan_has_vectors_if_one_file_has() -> None:
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-def test_whole_listing_is_released_and_keeps_its_totals(breaks: bool) -> None:
+def test_whole_listing_keeps_its_totals_and_is_released(breaks: bool) -> None:
     events: list[str] = []
     notes: list[str] = []
 
@@ -253,7 +255,7 @@ def test_explain_names_twelve_columns_and_counts_the_others() -> None:
     [(999, "999 bytes"), (1000, "1.0 kB"), (999_900, "999.9 kB"), (10**6, "1.0 MB"), (1.5 * 10**9, "1.5 GB"),
      (10**12, "1.0 TB"), (10**16, "10000.0 TB")],
 )  # fmt: skip
-def test_sizes_have_a_fitting_unit(size: float, shown: str) -> None:
+def test_explain_shows_sizes_in_a_readable_unit(size: float, shown: str) -> None:
     assert f" of 1, {shown};" in explain(plan(task(int(size))))
 
 

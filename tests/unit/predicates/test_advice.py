@@ -145,7 +145,7 @@ def test_error_has_the_position_of_the_mistake(text: str, marked: str) -> None:
     assert pickle.loads(pickle.dumps(caught.value)).place == (start, stop)
 
 
-def test_mistakes_inside_texts_and_names_are_ignored() -> None:
+def test_mistakes_inside_strings_and_names_are_ignored() -> None:
     text = "country IN ('WHERE 1 & 2', 'x || y', '2026-01-01', 'a''b') AND `limit 5` > 3 -- & contains(x)"
     assert parse_filter(text) is not None
     with pytest.raises(UsageError) as caught:
@@ -171,7 +171,7 @@ def test_error_points_where_the_parser_stopped(text: str, place: str | None) -> 
     assert "'some text'" not in text or "_h73" not in str(caught.value)
 
 
-def test_function_with_a_boolean_result_is_a_condition() -> None:
+def test_coalesce_of_boolean_columns_is_a_condition() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"flag": pa.array([True, False, None]), "other": pa.array([None, True, True])},
     )
@@ -198,7 +198,7 @@ ODD = ["\u2018", "\u2019", "\x00", "\ud83d", "\n"]
 
 @meets(refused=20, advised=10)
 @given(st.lists(st.sampled_from([*FRAGMENTS.split(), *ODD]), max_size=8).map(" ".join))
-def test_any_text_is_parsed_or_refused_in_one_sentence(text: str) -> None:
+def test_random_filter_is_parsed_or_refused_in_one_sentence(text: str) -> None:
     message = ""
     try:
         bind(parse_filter(text), SCHEMA)

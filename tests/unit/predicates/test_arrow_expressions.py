@@ -121,7 +121,7 @@ def rows_of_arrow(condition: pc.Expression) -> list[int]:
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_condition_matches_the_rows_of_arrow(name: str) -> None:
+def test_converted_condition_matches_the_same_rows_as_in_arrow(name: str) -> None:
     condition, text = SUPPORTED[name]
     tree = to_tree(condition)
     assert str(tree) == text
@@ -134,7 +134,7 @@ def test_condition_matches_the_rows_of_arrow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_error_names_parts_that_are_left_to_the_engine(name: str) -> None:
+def test_unsupported_arrow_condition_is_named_and_left_to_arrow(name: str) -> None:
     condition, message = UNSUPPORTED[name]
     with pytest.raises(UsageError, match=f"^{message}.* of another library's expression is not supported here"):
         parse_filter(condition)
@@ -143,7 +143,7 @@ def test_error_names_parts_that_are_left_to_the_engine(name: str) -> None:
         assert str(weaker_predicate(condition & (b < 3), ROWS.schema)) == "b < 3"
 
 
-def test_duckdbs_list_of_nulls_is_not_converted() -> None:
+def test_list_of_nulls_from_duckdb_is_not_converted() -> None:
     condition = ~pc.if_else(a.is_valid(), is_in(a, [None]), pc.scalar(pa.scalar(None, pa.bool_())))
     assert str(to_tree(condition)) == "NOT (FALSE)"
     assert rows_of_arrow(condition) == [0, 1, 2, 3, 5, 6, 7]

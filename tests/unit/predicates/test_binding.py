@@ -210,7 +210,7 @@ def test_bound_columns_have_their_type():
 
 
 @pytest.mark.parametrize(("value", "advised"), [("'x'", True), ("DATE '2024-01-01'", False), ("TRUE", False)])
-def test_advice_on_quotes_is_given_for_text_only(value, advised):
+def test_only_string_constants_get_the_advice_on_quotes(value, advised):
     with pytest.raises(UsageError, match="does not compare with") as caught:
         bind(parse_filter(f"a = {value}"), pa.schema([("a", pa.int32())]))
     assert ("without quotes" in caught.value.message) is advised
@@ -261,7 +261,7 @@ def test_empty_schema_is_reported():
         ("year(day) = year(day)", False),
     ],
 )
-def test_condition_without_converted_constants_is_exact(text: str, expected: bool) -> None:
+def test_is_exact_recognizes_exact_conditions(text: str, expected: bool) -> None:
     assert is_exact(parse_filter(text), SCHEMA) is expected
 
 
@@ -281,7 +281,7 @@ def test_condition_without_converted_constants_is_exact(text: str, expected: boo
     ],
     ids=str,
 )
-def test_constants_at_the_ends_of_a_type_equal_the_reference(
+def test_constants_at_and_beyond_the_range_of_a_type_are_exact(
     data_type: pa.DataType, stored: list[Any], constants: list[Any]
 ) -> None:
     schema = pa.schema({"c": data_type})
@@ -311,7 +311,7 @@ ENDS: list[tuple[pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("data_type", "values"), ENDS, ids=lambda value: str(value)[:30])
-def test_constant_of_the_columns_type_needs_no_search(
+def test_constant_of_the_columns_type_is_bound_without_search(
     data_type: pa.DataType, values: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def search(*arguments: object) -> int:
@@ -342,7 +342,7 @@ def test_day_beyond_the_type_date_is_rewritten(days: int, text: str) -> None:
         ("coalesce(v, v) IS NULL", "TRUE"),
     ],
 )
-def test_null_column_is_not_an_argument_of_coalesce(text: str, expected: str) -> None:
+def test_column_of_type_null_is_removed_from_coalesce(text: str, expected: str) -> None:
     schema = pa.schema({"v": pa.null(), "a": pa.int32(), "b": pa.int32()})
     assert str(bind(parse_filter(text), schema)) == expected
 

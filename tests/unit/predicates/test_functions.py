@@ -941,7 +941,7 @@ def test_decimals_are_rounded_as_in_duckdb(digits: int, given_scale: int, precis
 # === The recipe of docs/architecture.md ===
 
 
-def test_new_function_needs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_function_needs_one_table_row(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ("A string", frozenset((Kind.STRING,)))
     row = functions.Function(
         sql=("Reverse",), takes=texts, result=pa.string(), value=lambda text: text[::-1], arrow=("binary_reverse",)
@@ -1037,7 +1037,7 @@ DAY_0, MONTHS = Day(0), Interval(1, "MONTH")
     ],
     ids=str,
 )
-def test_constant_has_the_smallest_type(value: Any, expected: pa.DataType) -> None:
+def test_constant_has_the_smallest_type_that_holds_it(value: Any, expected: pa.DataType) -> None:
     assert functions.constant_type(value) == expected
 
 
@@ -1100,7 +1100,7 @@ NTZ, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
     ],
     ids=str,
 )
-def test_call_has_the_type_of_its_results(name: str, arguments: list[Any], expected: pa.DataType) -> None:
+def test_result_type_of_a_call_depends_on_its_operands(name: str, arguments: list[Any], expected: pa.DataType) -> None:
     assert functions.result_type(name, arguments, "shown") == expected
 
 
@@ -1223,7 +1223,7 @@ def test_last_dates_and_timestamps_are_reached() -> None:
     ("day", "months", "expected"),
     [("2023-01-31", 13, "2024-02-29"), ("2025-01-31", -11, "2024-02-29"), ("2024-02-29", 12, "2025-02-28")],
 )
-def test_month_later_ends_in_the_right_year(day: str, months: int, expected: str) -> None:
+def test_months_are_added_across_years(day: str, months: int, expected: str) -> None:
     moved = functions.fold("+", [parse_date(day), Interval(months, "MONTH")], "shown")
     assert moved == parse_date(expected)
 

@@ -329,7 +329,7 @@ def test_values_are_json_strings_in_ascii():
     assert literal == {"op": "literal", "value": 'é"\u2028', "valueType": "string"}
 
 
-def test_conditions_beyond_the_limits_are_not_sent():
+def test_too_deep_or_long_conditions_are_not_sent():
     deep = col("i32") == 1
     for number in range(60):
         deep = Or((And((deep, col("i32") == number)), col("i64") == number))
@@ -378,7 +378,7 @@ ONE = node("literal", value="1", valueType="int")
         (node("equal", COLUMN, node("literal", value=1, valueType="int")), "a = 1"),
     ],
 )  # fmt: skip
-def test_forms_of_the_protocol_are_read(tree, expected):
+def test_hints_in_the_protocols_form_are_read(tree, expected):
     assert str(from_json_hints(json.dumps(tree))) == expected
 
 
@@ -413,7 +413,7 @@ PLAIN = node("equal", COLUMN, ONE)
         ({"jsonPredicateHints": [PLAIN, PLAIN]}, "a = 1 AND a = 1"),
     ],
 )  # fmt: skip
-def test_common_forms_are_read(hint, expected):
+def test_hints_in_common_other_forms_are_read(hint, expected):
     assert str(from_json_hints(json.dumps(hint))) == expected
     assert str(from_json_hints(hint)) == expected
 
@@ -439,7 +439,7 @@ def test_objects_without_an_op_are_refused(other):
         from_json_hints(other)
 
 
-def test_hints_use_the_types_of_the_protocol():
+def test_only_columns_of_the_protocols_types_are_in_hints():
     sent = {path[0] for path in COMPARABLE if to_json_hints(bind(col(path).is_null(), SCHEMA), [path[0]]) is not None}
     assert sent == set(HINTED)
 
@@ -508,7 +508,7 @@ def test_error_of_a_value_of_another_type_has_its_place(value, kind):
         from_json_hints(equality(value, kind))
 
 
-def test_only_boolean_constants_and_columns_are_conditions():
+def test_only_boolean_nodes_of_hints_are_conditions():
     literal = {"op": "literal", "value": "true", "valueType": "bool"}
     assert from_json_hints(literal) == Literal(True)
     column = {"op": "column", "name": "c", "valueType": "bool"}
@@ -655,7 +655,7 @@ def test_tree_of_more_than_100_levels_is_refused(depth):
         ("instant IS NOT NULL", "(not (isNull instant:timestamp))"),
     ],
 )
-def test_hints_on_partition_columns_are_exact(text, expected):
+def test_hints_on_partition_columns_are_exact_or_omitted(text, expected):
     names = ("instant", "day", "flag", "f32", "text", "blob", "Nest", "dotted.name")
     assert hints(text, names) == expected
 
@@ -729,7 +729,7 @@ def test_hints_on_partition_columns_are_exact(text, expected):
         ("f64 < CAST('Infinity' AS DOUBLE)", None),
     ],
 )  # fmt: skip
-def test_constants_are_weakened_by_the_least_step(text, expected):
+def test_constants_in_hints_are_weakened_as_little_as_possible(text, expected):
     assert hints(text) == expected
 
 
@@ -763,7 +763,7 @@ def test_lists_are_sent_as_values_or_as_a_range():
     assert hints(f"f64 IN (CAST('NaN' AS DOUBLE), {', '.join(floats)})") is None
 
 
-def test_prefix_before_the_surrogates_has_no_upper_bound():
+def test_prefix_hint_has_no_upper_bound_if_there_is_no_successor():
     assert hints("startswith(text, 'x\ud7fe')").count("lessThan") == 1
     assert hints("startswith(text, 'x\ud7ff')").count("lessThan") == 0
 

@@ -53,14 +53,14 @@ from tests.unit.predicates.strategies import (
 from tests.versions import TAKES_VIEWS
 
 
-def test_samples_have_every_kind_of_test():
+def test_samples_contain_every_expression_class():
     kinds = {kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Expression)}
     assert {type(sample) for sample in SAMPLES} == kinds - {Expression, tree.Joined, And, Or, Not, Literal}
 
 
 @pytest.mark.parametrize("negated", [False, True])
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
-def test_every_interpreter_supports_every_kind_of_test(sample, negated):
+def test_every_interpreter_supports_every_expression_class(sample, negated):
     expression = Not(sample) if negated else sample
     bound = bind(expression, SCHEMA)
     nulls = dict.fromkeys(SCHEMA.names)
@@ -201,7 +201,7 @@ def test_mask_of_two_columns_equals_the_reference(data):
         (pa.array([b"a"]), pa.array([b"\xff"]), -1),
     ],
 )
-def test_columns_of_different_types_have_an_order(left, right, order):
+def test_columns_of_different_types_are_compared(left, right, order):
     batch = pa.RecordBatch.from_arrays([left, right], ["a", "b"])
     for op in Op:
         for first, second, sign in (("a", "b", order), ("b", "a", -order)):
@@ -282,7 +282,7 @@ def test_null_in_a_dictionary_is_null():
     assert mask(bind(~(col("s") == "b"), schema), batch).to_pylist() == [True, False, False]
 
 
-def test_dictionary_longer_than_the_batch_is_decoded():
+def test_dictionary_array_longer_than_the_batch_is_filtered():
     array = pa.DictionaryArray.from_arrays(pa.array([2], pa.int8()), pa.array([1, 2, 3]))
     batch = pa.RecordBatch.from_arrays([array], names=["a"])
     assert mask(bind(col("a") == 3, pa.schema({"a": pa.int64()})), batch).to_pylist() == [True]
@@ -296,7 +296,7 @@ def test_field_of_a_null_struct_is_null():
     assert mask(bind(col("s").is_null(), batch.schema), batch.slice(1)).to_pylist() == [True, False]
 
 
-def test_last_row_is_tested_by_every_condition():
+def test_conjunction_is_false_if_one_condition_is_false():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": [1, 2, 3]})
     assert mask(bind(parse_filter("a > 2 AND b < 3"), batch.schema), batch).to_pylist() == [False] * 3
 
@@ -343,7 +343,7 @@ def test_batch_may_have_narrower_types_than_bound():
     assert mask(bind((col("a") >= 2) & (col("s") == "b"), schema), batch).to_pylist() == [False, True]
 
 
-def test_every_path_can_be_tested_for_null():
+def test_is_null_accepts_every_column_and_nested_field():
     batch = batch_of([])
     for path in PATHS:
         assert mask(bind(col(path).is_null(), SCHEMA), batch).to_pylist() == []
@@ -503,12 +503,12 @@ def test_unsupported_library_expression_is_refused(around):
         whole(around(plain, Unsaid("A series")))
 
 
-def test_call_in_a_conjunction_is_found():
+def test_has_calls_finds_a_call_in_a_conjunction():
     assert has_calls(parse_filter("a = 1 AND year(b) = 2024"))
     assert not has_calls(parse_filter("a = 1 AND b = 2024"))
 
 
-def test_unknown_node_is_refused():
+def test_unknown_expression_class_is_refused():
     class Other(tree.Expression):
         __match_args__ = ()
 

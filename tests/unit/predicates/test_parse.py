@@ -540,7 +540,7 @@ def _schema_of_rows() -> pa.Schema:
     return pa.schema([*(SCHEMA.field(name) for name in names), pa.field("place", pa.int64())])
 
 
-def test_object_with_meta_is_not_a_polars_expression():
+def test_object_with_a_meta_attribute_is_refused():
     class Other:
         meta = 1
 

@@ -196,7 +196,7 @@ def test_error_names_parts_that_are_left_to_polars(name: str) -> None:
     assert str(weaker_predicate(condition & (b < 3), SCHEMA)) == "b < 3"
 
 
-def test_functions_of_lists_are_not_functions_of_text() -> None:
+def test_contains_of_lists_and_binaries_is_not_converted() -> None:
     for condition in (pl.col("l").list.contains("a"), pl.col("l").bin.contains(b"a")):
         with pytest.raises(UsageError, match="The function 'Contains"):
             parse_filter(condition)
@@ -206,7 +206,7 @@ def test_functions_of_lists_are_not_functions_of_text() -> None:
     ("node", "expected"),
     [({"Column": "a"}, ("Column", "a")), ({"a": 1, "b": 2}, ("", None)), ("a", ("", None)), ([], ("", None))],
 )
-def test_node_has_one_name(node: Any, expected: Any) -> None:
+def test_only_objects_with_one_key_are_polars_nodes(node: Any, expected: Any) -> None:
     assert _tagged(node) == expected
 
 

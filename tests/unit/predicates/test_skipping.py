@@ -234,11 +234,11 @@ def test_file_is_kept_if_a_call_may_match(text, lower, upper, kept):
 
 
 @pytest.mark.parametrize(("tz", "zone"), [("UTC", Zone.UTC), (None, Zone.LOCAL)])
-def test_bound_of_a_timestamp_has_its_zone(tz, zone):
+def test_timestamp_bounds_have_the_columns_time_zone_kind(tz, zone):
     assert KINDS[kind_of(pa.timestamp("us", tz))].value(5) == Moment(5, zone)
 
 
-def test_all_null_column_matches_only_null_tests():
+def test_files_with_only_nulls_match_only_null_tests():
     schema = pa.schema({"a": pa.int64()})
     statistics = Known({("a",): _bounds(None, None, 7, 7)})
     for text, kept in (
@@ -269,19 +269,19 @@ def test_bounds_of_dictionary_encoded_floats_are_floats():
     assert _may_match(bound, Known({("f",): _bounds(0.7, 0.7, 0, 10)}))
 
 
-def test_negated_like_uses_a_constant_column():
+def test_not_like_skips_files_with_a_single_value():
     bound = bind(parse_filter("text NOT LIKE 'a%'"), ONE)
     assert not _may_match(bound, Known({("text",): _bounds("abc", "abc", 0, 5)}))
     assert _may_match(bound, Known({("text",): _bounds("bc", "bc", 0, 5)}))
 
 
-def test_compiled_test_is_reusable_and_allows_constants():
+def test_compiled_skipping_test_is_reusable():
     test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
     assert [test(Known({("i64",): _bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
     assert _may_match(Literal(True), Known({}))
 
 
-def test_conditions_without_bounds_keep_every_file():
+def test_comparisons_that_bounds_cannot_decide_keep_every_file():
     for text in ("f64 = f32 AND text <=> text", "f64 = f32 OR i64 > 10", "f64 = f32 AND f32 < f64 AND i64 > 5"):
         assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
 
@@ -377,7 +377,7 @@ def test_file_is_kept_if_a_text_may_have_the_prefix(condition, kept):
     assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
 
 
-def test_call_is_computed_for_columns_of_one_value():
+def test_call_is_evaluated_for_columns_with_a_single_value():
     def kept(condition, **bounds):
         return _may_match(bind(parse_filter(condition), SCHEMA), Known({(name,): bounds[name] for name in bounds}))
 
@@ -554,7 +554,7 @@ UNKNOWN_ENDS = [(None, None), (None, 3), (0, None)]
         *("f IN (1.5, 2.5)", "s LIKE 'a%'", "s NOT LIKE 'a%'", "s LIKE '%b'", "s >= 'b'", "year(d) = 2024"),
     ],
 )
-def test_missing_bounds_keep_only_their_condition(text: str) -> None:
+def test_condition_without_bounds_does_not_disable_the_others(text: str) -> None:
     kinds = {"a": pa.int8(), "b": pa.int8(), "c": pa.int8(), "d": pa.date32(), "f": pa.float32(), "s": pa.string()}
     schema = pa.schema(kinds)
     both, one = bind(parse_filter(f"({text}) AND b > 5"), schema), bind(parse_filter(text), schema)

@@ -77,7 +77,7 @@ def test_any_name_and_text_round_trip(path, text):
         ((False, True), False, True),
     ],
 )
-def test_logic_is_kleene(truths, all_, any_):
+def test_and_or_and_not_are_three_valued(truths, all_, any_):
     children = [Literal(truth) for truth in truths]
     assert evaluate(all_of(children), {}) is all_
     assert evaluate(any_of(children), {}) is any_
@@ -202,7 +202,7 @@ def test_invalid_use_of_a_builder_is_a_usage_error(build, message):
         ("größe.x-1", ("größe", "x-1")),
     ],
 )
-def test_column_names_are_parsed(name, path):
+def test_col_parses_nested_and_quoted_names(name, path):
     assert col(name).operand == Column(path)
 
 
@@ -252,7 +252,7 @@ def test_repr_of_a_builder_names_the_column():
         ('col("a").coalesce(col("b"), 3) > 1', "coalesce(a, b, 3) > 1"),
     ],
 )
-def test_operators_of_columns_have_their_text(condition, text):
+def test_python_operators_build_the_same_tree_as_sql(condition, text):
     # The expression is built in the test, so that an error fails the test.
     built = eval(condition)
     assert str(built) == text
@@ -287,7 +287,7 @@ def test_invalid_condition_is_refused():
         ("Decimal( 5 , 2 )", "decimal(5, 2)"),
     ],
 )
-def test_name_of_a_cast_type_is_parsed(written: str, shown: str) -> None:
+def test_type_names_of_cast_are_parsed(written: str, shown: str) -> None:
     call = col("a").cast(written).operand
     assert isinstance(call, Call)
     digits = [item.value for item in call.arguments[1:] if isinstance(item, Literal)]

@@ -246,7 +246,7 @@ def test_types_without_a_common_order_are_not_comparable(left, right):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_text_compared_with_a_date_must_be_a_date(swapped):
+def test_string_compared_with_a_date_must_be_a_date(swapped):
     sides = (Day(5), "1970-01-06 10:00:00")
     with pytest.raises(UsageError, match="is not a date"):
         order(*(reversed(sides) if swapped else sides))
@@ -258,7 +258,7 @@ def test_timestamps_of_numpy_may_have_any_unit():
     assert normalise(np.datetime64("-9999-12-31T00:00", "m")).nanoseconds < -(1 << 63)
 
 
-def test_number_of_integer_bits_is_limited():
+def test_integers_have_at_most_1024_bits():
     assert normalise((1 << 1024) - 1)
     with pytest.raises(UsageError, match="more than 1024 bits"):
         normalise(1 << 1024)
@@ -359,7 +359,7 @@ def test_invalid_timestamp_is_a_value_error(value: object) -> None:
 
 
 @pytest.mark.parametrize(("unit", "most"), [("MICROSECOND", 2**63 - 1), ("DAY", 2**31 - 1), ("MONTH", 2**31 - 1)])
-def test_count_of_an_interval_is_limited(unit: str, most: int) -> None:
+def test_interval_beyond_64_or_32_bits_is_refused(unit: str, most: int) -> None:
     for count in (most, -most):
         assert Interval(count, unit).count == count
     for count in (most + 1, -most - 1):
@@ -376,7 +376,7 @@ def test_text_of_a_value_is_as_in_spark(value: object, text: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0.1, 0.10000000149011612), (1e39, math.inf), (-1e39, -math.inf)])
-def test_nearest_float_is_a_number(value: float, expected: float) -> None:
+def test_as_float_rounds_to_single_precision(value: float, expected: float) -> None:
     assert as_float(value) == expected
     assert type(as_float(value)) is float
 
@@ -392,7 +392,7 @@ def test_decimal_of_401_digits_is_refused(text: str) -> None:
         normalise(Decimal(text))
 
 
-def test_types_have_the_names_of_sql() -> None:
+def test_values_have_sql_type_names() -> None:
     assert [type_name(value) for value in (Interval(1, "DAY"), b"", Decimal(1), None)] == [
         "interval",
         "binary",

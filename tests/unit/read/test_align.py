@@ -68,7 +68,7 @@ def leaves_below(*names: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", FILE.names)
-def test_column_is_read_from_all_its_parquet_columns(name: str) -> None:
+def test_nested_column_maps_to_all_its_parquet_columns(name: str) -> None:
     column = aligner(FILE).column(fields_of(TABLE)[name])
     assert column.leaves == leaves_below(name)
     assert column.top == FILE.names.index(name)
@@ -103,7 +103,7 @@ def test_selected_fields_have_their_own_parquet_columns(
 
 
 @pytest.mark.parametrize("path", [("a",), ("z",), ("s", "b"), ("s", "p", "x"), ("s", "p", "y"), ("s", "last")])
-def test_field_in_structs_is_one_parquet_column(path: tuple[str, ...]) -> None:
+def test_field_in_structs_maps_to_one_parquet_column(path: tuple[str, ...]) -> None:
     fields, steps = fields_of(TABLE), []
     for name in path:
         steps.append(fields[name])
@@ -115,7 +115,7 @@ def test_field_in_structs_is_one_parquet_column(path: tuple[str, ...]) -> None:
         assert (leaf[0],) == leaves_below(*path)
 
 
-def test_nested_column_is_neither_one_leaf_nor_missing() -> None:
+def test_nested_and_missing_columns_have_no_single_leaf() -> None:
     table, files = fields_of(TABLE), aligner(FILE)
     for name in ("s", "m", "l"):
         leaf = files.leaf((table[name],))
@@ -504,7 +504,7 @@ MANY = 4096
 
 
 @pytest.mark.parametrize("count", [MANY - 1, MANY, MANY + 1])
-def test_many_texts_are_checked_like_few(count: int) -> None:
+def test_invalid_text_is_found_in_arrays_of_any_length(count: int) -> None:
     check = checker(pa.string())
     assert check is not None
     good = ["ä", "", "日本", "x", None] * (count // 5 + 1)
@@ -528,7 +528,7 @@ def test_many_texts_are_checked_like_few(count: int) -> None:
                 check(array.slice(0, count - 1))
 
 
-def test_many_texts_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_strings_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes many times as long to check each text separately."""
     check = checker(pa.string())
     assert check is not None
@@ -563,7 +563,7 @@ def test_short_ascii_is_recognized_without_arrow(
 
 
 @pytest.mark.parametrize("place", [0, 1, 2500, 4997])
-def test_character_split_between_two_texts_is_invalid(place: int) -> None:
+def test_character_split_between_two_strings_is_invalid(place: int) -> None:
     """All bytes together are valid UTF-8, the two texts are not."""
     check = checker(pa.string())
     assert check is not None
@@ -627,7 +627,7 @@ def test_julian_timestamps_keep_their_date() -> None:
     assert files.leaf((table["n"],)) == (1, pa.int64())
 
 
-def test_lists_are_found_at_any_depth() -> None:
+def test_lists_are_detected_at_any_depth() -> None:
     nested = pa.struct({"s": pa.struct({"l": pa.list_(pa.int8())})})
     types = {"point": POINT, "nested": nested, "map": pa.map_(pa.string(), pa.int8()), "list": pa.large_list(pa.int8())}
     files = aligner(pa.schema(types))

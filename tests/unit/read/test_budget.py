@@ -30,7 +30,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_memory_is_granted_in_order() -> None:
+def test_downloads_get_memory_in_file_order() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         # Downloads may use 60 percent of the memory.
@@ -43,7 +43,7 @@ def test_memory_is_granted_in_order() -> None:
     asyncio.run(check())
 
 
-def test_lowest_order_is_granted_over_capacity() -> None:
+def test_first_file_in_order_may_exceed_the_budget() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         tasks = await requested(budget, ((5, 0), 10), ((3, 0), 100), ((4, 0), 1))
@@ -103,7 +103,7 @@ def test_decoded_bytes_are_not_counted_as_downloads() -> None:
     asyncio.run(check())
 
 
-def test_smaller_size_frees_memory_and_releasing_is_idempotent() -> None:
+def test_resizing_frees_memory_and_release_is_idempotent() -> None:
     async def check() -> None:
         budget = MemoryBudget(10)
         tasks = await requested(budget, ((0, 0), 7), ((1, 0), 4), ((2, 0), 4))

@@ -72,7 +72,7 @@ def test_batch_size_depends_on_the_width_of_each_column() -> None:
     assert File(content).rows(10**9) == ROWS
 
 
-def test_repeated_text_is_counted_for_each_row() -> None:
+def test_repeated_string_is_counted_for_each_row() -> None:
     content = pa.table({"t": ["x" * 1000] * ROWS})
     # A row has 4 bytes of an offset and 1,000 of text.
     assert File(content).rows(8_000_000) == 2_000_000 * ROWS // (1004 * ROWS)
@@ -85,7 +85,7 @@ def test_repeated_text_is_counted_for_each_row() -> None:
 @pytest.mark.parametrize(
     "write", [{}, {"use_dictionary": False, "column_encoding": {"t": "DELTA_BYTE_ARRAY"}}], ids=str
 )
-def test_one_long_text_does_not_make_all_batches_small(place: int, write: dict[str, Any]) -> None:
+def test_one_long_string_does_not_make_all_batches_small(place: int, write: dict[str, Any]) -> None:
     texts = [f"{row % 10}" for row in range(ROWS)]
     texts[place] = "x" * 1_000_000
     # The bytes in the file count, and those of each row in Arrow.
@@ -97,7 +97,7 @@ def test_one_long_text_does_not_make_all_batches_small(place: int, write: dict[s
     assert File(pa.table({"t": texts}), **write).rows(8_400_000) == 2500
 
 
-def test_measured_batch_may_use_its_whole_share() -> None:
+def test_measured_batch_may_use_its_whole_memory() -> None:
     texts = ["0"] * 8192
     texts[5] = "x" * 1_000_000
     file = File(pa.table({"t": texts}))
@@ -107,7 +107,7 @@ def test_measured_batch_may_use_its_whole_share() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
-def test_texts_are_measured_in_small_batches_of_one_thread(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+def test_strings_are_measured_in_small_single_threaded_batches(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     """Measuring must not itself need much memory."""
     reads: list[tuple[int, Any, dict[str, Any]]] = []
 
@@ -142,7 +142,7 @@ def test_large_batches_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert file.rows(4 * 104 * 5000) == 5000
 
 
-def test_null_texts_are_measured_as_empty() -> None:
+def test_null_strings_are_measured_as_empty() -> None:
     # 4 bytes per row are too many for one batch, and few enough for a fourth of the rows.
     assert File(pa.table({"t": pa.nulls(ROWS, pa.string())})).rows(100_000) == ROWS // 4
 
@@ -164,7 +164,7 @@ def test_only_chunks_above_the_memory_limit_are_walked(walked: list[int]) -> Non
         assert walked == [ROWS] * count
 
 
-def test_short_texts_are_not_measured(walked: list[int]) -> None:
+def test_short_strings_are_not_measured(walked: list[int]) -> None:
     file = File(pa.table({"n": range(ROWS), "t": ["x"] * ROWS}), use_dictionary=["t"])
     bound = ROWS * file.layout.chunks.get(0, 1).uncompressed
     for share, count in ((bound, 0), (bound - 1, 1)):
@@ -172,7 +172,7 @@ def test_short_texts_are_not_measured(walked: list[int]) -> None:
         assert walked == [ROWS] * count
 
 
-def test_texts_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strings_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["x" * 1_000_000, *(str(row % 10) for row in range(1, ROWS))]
     monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
     assert File(pa.table({"t": texts})).rows(8_400_000) == ROWS
@@ -188,7 +188,7 @@ def test_texts_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("encoding", [None, "DELTA_BYTE_ARRAY"])
-def test_the_length_of_each_text_is_measured(encoding: str | None) -> None:
+def test_the_length_of_each_string_is_measured(encoding: str | None) -> None:
     write = {} if encoding is None else {"use_dictionary": False, "column_encoding": {"t": encoding}}
     file = File(pa.table({"t": ["a", None, "abc", "é"]}), **write)
     chunk = file.layout.chunks.get(0, 0)
@@ -196,12 +196,12 @@ def test_the_length_of_each_text_is_measured(encoding: str | None) -> None:
     assert decode._text_lengths(file.data, 0, 0, pages, 1).tolist() == [1, 0, 3, 2]
 
 
-def test_texts_in_structs_and_lists_are_found() -> None:
+def test_string_columns_in_structs_and_lists_are_found() -> None:
     batch = pa.record_batch([pa.array([{"l": [{"t": "x"}, {"t": "y"}]}, None])], ["c"])
     assert decode._leaf_of(batch).to_pylist() == ["x", "y"]
 
 
-def test_longest_text_may_be_outside_the_dictionary() -> None:
+def test_longest_string_may_be_outside_the_dictionary() -> None:
     file = File(pa.table({"t": ["x" * 1000] * ROWS}))
     chunk = file.layout.chunks.get(0, 0)
     pages = decode.walk_pages(file.data.chunk(chunk), chunk.values)
@@ -213,7 +213,7 @@ def test_longest_text_may_be_outside_the_dictionary() -> None:
     assert decode._longest_text(file.data, chunk, pages._replace(dictionary=None)) == chunk.uncompressed
 
 
-def test_text_larger_than_a_batch_is_alone_in_it() -> None:
+def test_string_larger_than_a_batch_is_alone_in_it() -> None:
     file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
     assert file.rows(2_000_000) == 1
 
@@ -232,7 +232,7 @@ def test_fixed_size_values_are_counted_by_their_size() -> None:
     assert File(content).rows(100_000) == 25_000 // 16
 
 
-def test_longest_text_of_a_dictionary_counts() -> None:
+def test_longest_string_of_a_dictionary_determines_the_batch() -> None:
     content = pa.table({"t": [str(row % 5) * 100_000 for row in range(1000)]})
     file = File(content, compression="NONE")
     assert file.layout.chunks.get(0, 0).uncompressed > 500_000
@@ -265,7 +265,7 @@ def test_positions_are_computed_only_for_row_ids(monkeypatch: pytest.MonkeyPatch
     assert sum(batch.num_rows for batch in file.batches()) == 99
 
 
-def test_texts_in_structs_are_measured() -> None:
+def test_strings_in_structs_are_measured() -> None:
     texts = [f"{row % 10}" for row in range(ROWS)]
     texts[3] = "x" * 1_000_000
     content = pa.table({"s": [{"n": row, "deep": {"t": text}} for row, text in enumerate(texts)]})
@@ -292,7 +292,7 @@ def test_number_page_larger_than_the_memory_limit_is_refused() -> None:
         file.rows(ROWS * 8 - 1, 10)
 
 
-def test_compressed_total_does_not_enlarge_batches() -> None:
+def test_too_small_total_byte_size_does_not_enlarge_batches() -> None:
     file = File(pa.table({"t": ["x" * 100] * ROWS}), use_dictionary=False, compression="zstd")
     rows = file.rows(2_000_000)
     assert rows < 2_000_000 // 4 // 100
@@ -328,7 +328,7 @@ def test_only_text_chunks_are_decoded_if_the_rest_is_small(
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 1000, ROWS])
-def test_batches_have_the_rows_in_order(batch_rows: int) -> None:
+def test_batches_have_the_requested_size_and_order(batch_rows: int) -> None:
     file = File(numbers(2500), batch_rows=batch_rows, row_group_size=1000)
     batches = file.batches()
     assert pa.Table.from_batches(batches)["n"].to_pylist() == list(range(2500))
@@ -414,7 +414,7 @@ def test_file_is_not_opened_for_constants_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_threads_are_used_as_requested(threads: bool) -> None:
+def test_arrow_uses_threads_only_if_requested(threads: bool) -> None:
     file = File(numbers(10))
     [reader], used = file.data.opened, []
 
@@ -446,7 +446,7 @@ def test_deleted_rows_are_counted_and_not_returned() -> None:
     assert file.report.rows_deleted == 503
 
 
-def test_matching_excludes_deleted_and_other_rows() -> None:
+def test_mask_of_matching_rows_excludes_deleted_rows() -> None:
     file = File(numbers(2500), predicate=col("n") >= 990, deleted=DeletionVector.from_positions([0, 991, 1500]))
     masks = file.decoder.matching(file.data, (0,), threads=False)
     rows = [start + row for start, mask in masks[0] for row, matches in enumerate(mask) if matches]
@@ -455,7 +455,7 @@ def test_matching_excludes_deleted_and_other_rows() -> None:
     assert not none.decoder.matching(none.data, (0,), threads=False)[0][0][1].any()
 
 
-def test_opened_reader_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_opened_reader_is_used_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     file = File(numbers(), **PLAIN)
     [opened] = file.data.opened
     assert file.data.open(["n"]) is not opened
@@ -746,7 +746,7 @@ def test_forbidden_null_is_refused_in_unconverted_batches() -> None:
     assert [batch.to_pylist() for batch in file.batches()] == [[{"a": 1}]]
 
 
-def test_long_list_is_one_array_for_all_row_groups(
+def test_long_in_list_is_converted_once_for_all_row_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     array_sizes: list[int] = []

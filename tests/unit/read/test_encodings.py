@@ -140,7 +140,7 @@ def expected(keep: Callable[[int], bool] = lambda _: True, columns: list[str] | 
     return [chosen.slice(i, 1).to_pylist()[0] for i in range(ROWS) if keep(i)]
 
 
-def test_files_state_their_encoding(encoding: str) -> None:
+def test_written_files_have_the_types_of_their_encoding(encoding: str) -> None:
     # Older versions of pyarrow read a view as a string.
     if encoding in ("views", "large", "dictionaries")[PYARROW < 22 :]:
         schema = pq.ParquetFile(pa.BufferReader(written(encoding))).schema_arrow

@@ -87,7 +87,7 @@ def test_partition_column_name_is_case_insensitive(stored: str, stated: str) -> 
     shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
 
 
-def test_only_columns_with_one_leaf_have_bounds() -> None:
+def test_only_columns_that_are_one_leaf_of_the_file_have_bounds() -> None:
     lists = pa.list_(pa.int64())
     table = Table(Storage(), metadata(pa.schema([*SCHEMA, ("more", pa.int64()), ("l", lists)]), ["p", "q"]))
     table.add(INSIDE.append_column("l", pa.array([[1], None], lists)), partition_values={"p": "1", "q": "x"})
@@ -158,7 +158,7 @@ def test_files_of_one_schema_share_their_alignment() -> None:
     assert shape.alignment(schema, one) is not shape.alignment(schema.with_metadata({"a": "b"}), one)
 
 
-def test_columns_are_numbered_in_the_order_of_the_file() -> None:
+def test_columns_are_numbered_in_file_order() -> None:
     content = pa.table({f"c{number}": [number] for number in range(9)})
     file = File(content, predicate=(col("c8") > 3) & (col("c1") < 3))
     # Columns that are not in the file have no number.
@@ -234,7 +234,7 @@ def test_file_is_read_for_its_columns(columns: list[str], needs_file: bool) -> N
 
 
 @pytest.mark.parametrize(("kind", "has_lists"), [(pa.int64(), False), (pa.list_(pa.int64()), True)])
-def test_lists_are_found_next_to_other_columns(kind: pa.DataType, has_lists: bool) -> None:
+def test_has_lists_detects_a_list_column(kind: pa.DataType, has_lists: bool) -> None:
     assert File(pa.table({"a": [1], "b": pa.nulls(1, kind)})).layout.alignment.has_lists is has_lists
 
 
@@ -326,7 +326,7 @@ def test_row_groups_have_consecutive_rows() -> None:
         (10, 20, [(10, 20)]),
     ],
 )
-def test_selected_rows_are_cut_to_the_read_rows(start: int, stop: int, rows: list[tuple[int, int]]) -> None:
+def test_selected_rows_are_clipped_to_a_range(start: int, stop: int, rows: list[tuple[int, int]]) -> None:
     layout = part(pages={1: GroupPages(((10, 20), (500, 600), (999, 1000)), {})})
     assert layout.within(1, start, stop) == rows
     assert layout.stretches(1, 1000 + start, 1000 + stop) == [(1000 + left, 1000 + right) for left, right in rows]
@@ -343,7 +343,7 @@ def chunks_of(layout: Layout) -> list[ColumnChunk]:
     return [layout.chunks.get(group, leaf) for group in layout.groups for leaf in (0, 1)]
 
 
-def test_size_of_row_groups_is_that_of_their_chunks() -> None:
+def test_size_of_row_groups_is_the_sum_of_their_chunks() -> None:
     layout = part()
     chunks = chunks_of(layout)
     assert layout.ranges((0, 1, 2)) == [ByteRange(item.start, item.start + item.length) for item in chunks]
@@ -360,7 +360,7 @@ def test_size_of_row_groups_is_that_of_their_chunks() -> None:
     assert whole.decoded_size((0, 2)) == sum(chunks[i].uncompressed for i in (0, 1, 4, 5))
 
 
-def test_size_of_a_partial_chunk_is_that_of_its_pages() -> None:
+def test_size_of_a_partial_chunk_is_the_sum_of_its_pages() -> None:
     layout = part()
     chunks = chunks_of(layout)
     length = chunks[2].length
@@ -402,7 +402,7 @@ def test_decoded_size_of_runs_is_half_a_byte_per_value(whole: bool) -> None:
         ("x", False),
     ],
 )
-def test_chunks_of_old_parquet_mr_are_read_with_more_bytes(writer: str, is_old: bool) -> None:
+def test_chunks_of_old_parquet_mr_are_read_with_100_more_bytes(writer: str, is_old: bool) -> None:
     layout = part()
     first, last = chunks_of(layout)[0], chunks_of(layout)[-1]
     layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
@@ -462,7 +462,7 @@ def test_footer_with_other_columns_than_its_schema_is_refused() -> None:
         lay_out(file.decoder.shape, file.decoder.task, footer)
 
 
-def test_negative_size_is_counted_as_zero() -> None:
+def test_negative_size_of_a_row_group_counts_as_zero() -> None:
     layout = File(pa.table({"a": [7]})).layout
     file_metadata = mock.Mock(row_group=lambda group: mock.Mock(total_byte_size=-5))
     assert dataclasses.replace(layout, footer=layout.footer._replace(metadata=file_metadata)).decoded_size((0,)) == 0

@@ -63,7 +63,7 @@ def part(start: int, rows: int) -> pa.Table:
 
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 @pytest.mark.parametrize("filtered", [False, True], ids=["all rows", "filtered"])
-def test_number_of_calls_does_not_grow_with_rows(make_table: MakeTable, backend: str, filtered: bool) -> None:
+def test_number_of_python_calls_does_not_grow_with_rows(make_table: MakeTable, backend: str, filtered: bool) -> None:
     calls: list[int] = []
     for rows in (400, 8000):
         table = make_table(SCHEMA)

@@ -109,7 +109,7 @@ def test_limit_fetches_only_the_pages_of_its_rows(table: Table, storage: Storage
 @pytest.mark.parametrize("steps", [2, 200])
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("columns", [None, ["o.x", "text"]], ids=["all", "some"])
-def test_rows_are_in_order_for_any_pieces(
+def test_rows_and_order_are_the_same_for_any_piece_size(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], columns: Any, steps: int
 ) -> None:
     table = make_table(content().schema)

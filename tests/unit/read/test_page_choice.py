@@ -23,7 +23,7 @@ from tests.unit.read.opened import File
 PAGED = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 10}
 
 
-def test_ratio_is_learned_from_all_observations() -> None:
+def test_ratio_is_learned_from_observations() -> None:
     ratio = page_plan.Ratio(0, 0)
     ratio.learn(1000, 250)
     assert ratio.expected(4000) == 1000
@@ -57,7 +57,7 @@ def test_ratio_is_learned_from_all_observations() -> None:
     ],
 )
 @pytest.mark.parametrize("cut", [1, 999, 10_000])
-def test_rows_close_together_are_one_stretch(rows: list[int], expected: Any, cut: int) -> None:
+def test_rows_close_together_are_read_as_one_stretch(rows: list[int], expected: Any, cut: int) -> None:
     mask = np.zeros(10_000, bool)
     mask[rows] = True
     stretches = page_plan.stretches([(start, mask[start : start + cut]) for start in range(0, 10_000, cut)])
@@ -420,7 +420,7 @@ def test_skipped_pages_of_other_columns_are_counted(is_indexed: bool) -> None:
     assert index_gains.expected(1 << 20) == (saved if is_indexed else 0)
 
 
-def test_missing_index_is_not_read() -> None:
+def test_page_index_is_not_read_if_the_file_has_none() -> None:
     layout = indexed(None, write_page_index=False).layout
 
     def read(start: int, length: int) -> pa.Buffer:

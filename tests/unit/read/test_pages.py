@@ -417,7 +417,7 @@ def test_pages_of_a_not_null_column_are_skipped(make_table: MakeTable) -> None:
 
 
 @pytest.mark.usefixtures("eager")
-def test_filter_columns_may_have_pages_of_different_rows(make_table: MakeTable) -> None:
+def test_pages_of_filter_columns_may_have_different_rows(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("t", pa.string()), ("n", pa.int64())]))
     # The writer limits pages by bytes, so the text column has more pages.
     content = pa.table(
@@ -433,7 +433,7 @@ def test_filter_columns_may_have_pages_of_different_rows(make_table: MakeTable) 
 
 
 @pytest.mark.usefixtures("eager")
-def test_rows_of_skipped_pages_are_not_deleted_twice(make_table: MakeTable) -> None:
+def test_deleted_rows_of_skipped_pages_are_not_counted(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(
         pa.table({"a": list(range(1000))}),

@@ -41,7 +41,7 @@ def spark_file(request: pytest.FixtureRequest, make_table: MakeTable) -> tuple[T
     return table, rows
 
 
-def test_range_of_each_column_has_its_rows(spark_file: tuple[Table, pa.Table]) -> None:
+def test_range_filter_on_each_column_finds_its_rows(spark_file: tuple[Table, pa.Table]) -> None:
     table, rows = spark_file
     skipping = []
     for column in [*rows.column_names[:-2], "pair.x", "pair.y"]:
@@ -70,7 +70,7 @@ def test_range_of_each_column_has_its_rows(spark_file: tuple[Table, pa.Table]) -
         ("decimal", decimal.Decimal("7.700"), 770),
     ],
 )
-def test_row_of_one_value_is_found(spark_file: tuple[Table, pa.Table], column: str, value: Any, row: int) -> None:
+def test_equality_filter_finds_its_row(spark_file: tuple[Table, pa.Table], column: str, value: Any, row: int) -> None:
     table, rows = spark_file
     report = ScanReport()
     matching = table.read(report, columns=["n", "text", column], filter=col(column) == value)

@@ -285,7 +285,7 @@ def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
 
 @pytest.mark.parametrize("group", [0, 1, 2])
 @pytest.mark.parametrize("names", [["n"], ["text"], ["price", "n"], ["n", "text", "price"]])
-def test_excerpt_is_a_file_of_the_selected_columns(names: list[str], group: int) -> None:
+def test_excerpt_is_a_file_with_only_the_selected_columns(names: list[str], group: int) -> None:
     whole = written(row_group_size=80, write_page_index=True)
     footer_size = int.from_bytes(whole[-8:-4], "little")
     footer = whole[-8 - footer_size : -8]

@@ -311,7 +311,7 @@ def test_row_lineage_can_be_filtered_and_selected(make_table: MakeTable) -> None
     assert rows.to_pydict() == {"_row_id": [104], "id": [4]}
 
 
-def test_row_lineage_follows_the_selected_columns(make_table: MakeTable) -> None:
+def test_row_lineage_columns_come_after_the_selected_columns(make_table: MakeTable) -> None:
     table = tracked(make_table)
     table.add(ids(0, 1), base_row_id=100, default_row_commit_version=7)
     assert table.read(columns=["id"], row_lineage=True).column_names == ["id", "_row_id", "_row_commit_version"]

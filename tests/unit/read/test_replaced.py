@@ -148,7 +148,7 @@ def test_cached_bytes_of_the_old_object_are_not_used(
         assert values(table.read(columns=columns, options=options)) == {2}
 
 
-def test_fresh_url_is_requested(make_swapped: MakeSwapped) -> None:
+def test_fresh_url_is_requested_for_a_replaced_file(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]
     urls = Fresh(table.storage)

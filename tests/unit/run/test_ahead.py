@@ -88,7 +88,7 @@ async def rest_of(listing: Listing) -> list[str]:
     return results
 
 
-def test_plan_counts_files_and_bytes() -> None:
+def test_listing_of_a_plan_counts_files_and_bytes() -> None:
     tasks = [task(0, 7, only=VECTOR), task(1, -1), task(2, 1), task(3, 0, without=VECTOR)]
     listing = planned(tasks)
     assert (listing.files, listing.bytes, listing.is_whole) == (4, 8, True)
@@ -107,7 +107,7 @@ def test_plan_counts_files_and_bytes() -> None:
     listing.close()
 
 
-def test_stream_counts_files_and_bytes() -> None:
+def test_listing_of_a_stream_counts_files_and_bytes() -> None:
     source, report, noted = Streamed([task(0, 7), task(1, -1, only=VECTOR), task(2, 1)]), ScanReport(), list[FileTask]()
 
     async def read() -> None:
@@ -140,7 +140,7 @@ def test_error_is_raised_after_the_files_listed_before_it() -> None:
 
 
 @pytest.mark.parametrize(("limit", "listed"), [(None, [30, 30, 41]), (5, [18, 25, 33])])
-def test_read_ahead_of_a_listing_is_bounded(
+def test_listing_pauses_when_enough_files_are_ahead(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, listed: list[int]
 ) -> None:
     monkeypatch.setattr(module, "_MANY", 8)
@@ -229,7 +229,7 @@ def test_read_without_files_starts_no_work() -> None:
         assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
 
 
-def test_only_the_process_that_started_a_read_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_process_does_not_drop_the_parents_read(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = Batches(Streamed([task(0)]).stream, ScanReport())
     dropped: list[bool] = []
     monkeypatch.setattr(batches._read, "drop", lambda: dropped.append(True))
@@ -245,7 +245,7 @@ def test_only_the_process_that_started_a_read_drops_it(monkeypatch: pytest.Monke
     Batches.__new__(Batches).__del__()
 
 
-def test_planning_time_excludes_waiting_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_time_excludes_pauses_of_the_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "perf_counter", iter([100.0, 150.0]).__next__)
     source, report = Streamed([task(number) for number in range(5)]), ScanReport()
     listing = Listing(source.stream)
@@ -286,7 +286,7 @@ def test_threads_of_a_read_have_names_and_daemon_flags(monkeypatch: pytest.Monke
     assert started == [(name, name != "delta-sharing-prepare") for name in names]
 
 
-def test_abandoned_plan_is_closed() -> None:
+def test_unused_plan_is_closed() -> None:
     source, others = Streamed([task(0)]), [Future[Any]() for _ in range(3)]
     others[0].cancel()
     others[1].set_exception(ValueError())
@@ -299,7 +299,7 @@ def test_abandoned_plan_is_closed() -> None:
     assert source.ends == ["released"]
 
 
-def test_close_waits_for_started_work() -> None:
+def test_closing_async_batches_drops_the_read_unless_it_is_over() -> None:
     async def left(*, begun: bool = True, over: bool = False, closed: bool = False) -> tuple[int, list[str]]:
         steps: list[str] = []
         batches = AsyncBatches(cast("Any", None), ScanReport())
@@ -350,7 +350,7 @@ def test_error_ends_an_asynchronous_read() -> None:
     run(look())
 
 
-def test_error_that_the_user_can_fix_comes_with_advice() -> None:
+def test_usage_errors_get_neither_advice_nor_a_query_id() -> None:
     advised: list[Exception] = []
     read = Batches(Streamed([task(0)]).stream)._read
     read.context = cast("Any", types.SimpleNamespace(query_id="q", advise=advised.append, table="t"))
@@ -370,7 +370,7 @@ def test_read_started_by_another_process_is_refused(monkeypatch: pytest.MonkeyPa
     batches.close()
 
 
-def test_plan_is_cancelled_if_its_consumer_stops_waiting() -> None:
+def test_plan_is_released_if_its_consumer_was_cancelled() -> None:
     source, asked = Streamed([task(0)]), threading.Event()
     going = threading.Event()
 
@@ -455,7 +455,7 @@ def test_read_ahead_grows_as_rows_are_consumed() -> None:
         assert results == list(zip(budgets, ahead, strict=True))
 
 
-def test_listing_does_not_wait_after_room_appears_or_close() -> None:
+def test_paused_listing_misses_no_wake_up() -> None:
     """Another thread may take files or close the listing between the check for room and the wait."""
     for lengths, closes, waits in (([9, 9, 0], False, 1), ([9, 0, 0], False, 0), ([9, 9], True, 0), ([0], False, 0)):
         listing, turn, waited = Listing(Streamed([]).stream), iter(lengths), list[bool]()
@@ -472,7 +472,7 @@ def test_listing_does_not_wait_after_room_appears_or_close() -> None:
         assert (waited, listing._is_full) == ([True] * waits, False)
 
 
-def test_file_is_started_only_if_there_is_room() -> None:
+def test_file_is_started_only_below_the_read_ahead_limits() -> None:
     async def found() -> str:
         return "file"
 
@@ -544,7 +544,7 @@ def test_first_error_of_a_read_is_kept() -> None:
     run(look())
 
 
-def test_replaced_file_is_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_file_is_read_again_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look(*errors: Exception | None, version: Version | None = None, dropped: bool = True, **how: Any) -> Any:
         turn, asked, begun = iter(errors), list[bool](), list[int]()
 

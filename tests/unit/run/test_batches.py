@@ -137,7 +137,7 @@ def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
     nothing_is_left()
 
 
-def test_garbage_collection_under_locks_does_not_hang(large: Table) -> None:
+def test_read_collected_while_its_lock_is_held_does_not_hang(large: Table) -> None:
     report = ScanReport()
     batches = Batches(large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000)), report)
     next(batches)
@@ -230,7 +230,7 @@ def test_batches_have_the_requested_number_of_rows(large: Table, rows: int) -> N
     nothing_is_left()
 
 
-def test_rebatched_reads_end_like_others(large: Table) -> None:
+def test_reads_with_a_batch_size_end_like_other_reads(large: Table) -> None:
     large.storage.faults["part-7.parquet"] = [status(404)] * 5
     with pytest.raises(DataError, match="gone"):
         list(Batches(large.plan(options=fast_options()), rows=30_000))
@@ -247,7 +247,7 @@ def test_rebatched_reads_end_like_others(large: Table) -> None:
 
 
 @pytest.mark.parametrize("rows", [None, 12_000])
-def test_rows_dropped_by_close_do_not_look_like_the_end(
+def test_close_before_the_last_rows_are_taken_is_an_error(
     large: Table, rows: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Batches(large.plan(limit=20_000, options=fast_options()), rows=rows)
@@ -265,7 +265,7 @@ def test_rows_dropped_by_close_do_not_look_like_the_end(
             list(read)
 
 
-def test_exhausted_batches_stay_exhausted(large: Table) -> None:
+def test_exhausted_iterator_stays_exhausted(large: Table) -> None:
     with begun(large) as batches:
         assert sum(batch.num_rows for batch in batches) == FILES * 100_000
         assert next(batches, None) is None
@@ -361,7 +361,7 @@ def test_interrupt_at_the_start_of_a_read_ends_it(
         next(batches)
 
 
-def test_work_cancelled_before_its_start_never_starts() -> None:
+def test_call_cancelled_before_its_start_never_runs() -> None:
     made: list[object] = []
     running: loop.Running[None] = loop.Running(lambda: made.append(1))  # type: ignore[arg-type,return-value,func-returns-value]
     running.cancel()
@@ -405,7 +405,7 @@ def test_ctrl_c_ends_a_waiting_read(large: Table, released: threading.Event) -> 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 @pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_fork_leaves_the_read_to_the_parent(large: Table) -> None:
+def test_forked_child_cannot_use_the_read_and_closes_sockets(large: Table) -> None:
     batches = begun(large)
     rows = next(batches).num_rows
     child = os.fork()

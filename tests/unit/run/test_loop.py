@@ -53,7 +53,7 @@ def test_running_jobs_are_not_garbage_collected() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("fails", [False, True])
-def test_first_use_of_the_loop_during_imports_survives_fork(fails: bool) -> None:
+def test_fork_waits_for_imports_of_the_first_use(fails: bool) -> None:
     """A child forked in the middle of an import would wait for that import for ever."""
     program = """
         import os, signal, sys
@@ -93,7 +93,7 @@ def on_loop(call: Any) -> Any:
     return loop.call(now())
 
 
-def test_items_from_threads_arrive_complete_and_in_order() -> None:
+def test_values_from_threads_arrive_complete_and_in_order() -> None:
     """Most values are put while the loop takes others."""
     taken: list[tuple[int, int]] = []
     inbox: loop.Inbox[tuple[int, int]] = loop.Inbox(loop.current().loop, taken.append)
@@ -253,7 +253,7 @@ def test_interpreter_ends_with_waiting_running_and_new_jobs() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, "done", "")
 
 
-def test_nothing_starts_after_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_cannot_be_used_after_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
     for current in (SimpleNamespace(end=lambda: ended.append("loop")), None):
         monkeypatch.setattr(loop, "_current", current)

@@ -56,7 +56,7 @@ def test_no_files_give_no_partitions() -> None:
     assert pack([], 2) == []
 
 
-def test_a_file_of_up_to_one_and_a_half_shares_stays_whole() -> None:
+def test_file_of_up_to_one_and_a_half_parts_stays_whole() -> None:
     files = [task(str(cost), cost * MB - OPEN_COST) for cost in (150, 75, 75)]
     plan: Any = types.SimpleNamespace(tasks=files)
     # Without the sizes of row groups, which would be asked for.
@@ -65,7 +65,7 @@ def test_a_file_of_up_to_one_and_a_half_shares_stays_whole() -> None:
 
 @meets(several=19)
 @given(st.lists(st.integers(OPEN_COST, 300 * MB), min_size=1, max_size=40), st.integers(1, 16))
-def test_every_file_is_in_one_part_in_order(costs: list[int], count: int) -> None:
+def test_every_file_is_in_one_partition_in_order(costs: list[int], count: int) -> None:
     packed = pack(pieces(costs), count)
     met("several", len(packed) > 1)
     assert [int(piece.task.key) for part in packed for piece in part] == list(range(len(costs)))
@@ -78,7 +78,7 @@ def test_every_file_is_in_one_part_in_order(costs: list[int], count: int) -> Non
 
 @meets(several=15, fewer=7)
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 9))
-def test_every_row_group_belongs_to_one_part(sizes: list[int], parts: int) -> None:
+def test_every_row_group_is_in_one_partition(sizes: list[int], parts: int) -> None:
     shares = equal_shares(sizes, parts)
     met("several", len(shares) > 1)
     met("fewer", 0 < len(shares) < parts)
@@ -93,7 +93,7 @@ def test_partition_pickles_and_shows_no_url() -> None:
     assert b"planted" in pickle.dumps(pickle.loads(pickle.dumps(partition)))
 
 
-def test_parts_sent_together_pickle_their_context_once() -> None:
+def test_partitions_sent_together_pickle_their_context_once() -> None:
     parts = [Partition("context", [task(name, 5)], 7, 9) for name in "ab"]  # type: ignore[arg-type]
     send_together(parts, lambda one: pickle.dumps(f"pickled {one}"))
     sent = [pickle.loads(pickle.dumps(part)) for part in parts]
@@ -118,7 +118,7 @@ def test_unpickled_copies_of_a_plan_share_one_source_per_process() -> None:
     assert "planted" not in repr(first)
 
 
-def test_items_are_assigned_to_shares_by_their_midpoints() -> None:
+def test_items_are_divided_into_parts_of_equal_cost() -> None:
     assert equal_shares([], 3) == []
     assert equal_shares([1, 1, 1], 3) == [(0,), (1,), (2,)]
     assert equal_shares([1, 1, 1, 1], 2) == [(0, 1), (2, 3)]

@@ -205,7 +205,7 @@ def test_bar_ends_when_the_read_is_closed(table: Table, monkeypatch: pytest.Monk
     wait_for(lambda: not drawing())
 
 
-def test_copy_shows_its_progress(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_reports_its_progress(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.01)
     plan, report = table.plan(), ScanReport()
     seen: list[Progress] = []
@@ -232,7 +232,7 @@ def wide(out: Terminal) -> Console:
     return Console(file=out, force_terminal=True, width=200)
 
 
-def test_existing_listener_is_called_and_kept() -> None:
+def test_existing_wait_callback_is_called_and_kept() -> None:
     heard: list[str] = []
     report = ScanReport(on_wait=heard.append)
     bar = ProgressBar("t", report, draw=lambda state, closed: None, delay=0.0)

@@ -294,7 +294,7 @@ def _fields(task: object) -> dict[str, object]:
     return {name: getattr(task, name) for name in task.__struct_fields__}  # type: ignore[attr-defined]
 
 
-def test_printed_values_show_no_signature(table: Table) -> None:
+def test_repr_of_plan_and_tasks_shows_no_signature(table: Table) -> None:
     plan = table.plan()
     assert "signature" not in repr(plan.tasks)
     assert "signature" not in repr(plan)
@@ -350,13 +350,13 @@ def test_delayed_file_does_not_delay_the_others(make_table: MakeTable) -> None:
     assert ahead_of_the_first(make_table, 8, wanted=8, seconds=0.0) == [8]
 
 
-def test_files_ready_before_their_turn_are_bounded(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_ahead_of_a_delayed_file_is_bounded(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
     # The reader checks a few times a second.
     assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
 
 
-def test_rows_dropped_for_a_second_read_are_not_awaited() -> None:
+def test_dropped_rows_are_released_and_not_awaited() -> None:
     async def check() -> None:
         slot = FileRows((FileTask(key="k", url="https://h/f"),), Pace(whole=True), nothing, nothing)
         released: list[int] = []
@@ -481,7 +481,7 @@ def test_long_partition_value_gives_small_batches(make_table: MakeTable, columns
 
 
 @pytest.mark.parametrize(("files", "is_elsewhere"), [(20, False), (21, True)])
-def test_rows_of_constant_files_are_generated_off_the_loop(
+def test_many_constant_files_are_generated_off_the_event_loop(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch, files: int, is_elsewhere: bool
 ) -> None:
     table = make_table(pa.schema([("id", pa.int64()), ("n", pa.int64())]), partition_columns=["n"])

@@ -79,7 +79,7 @@ def test_rows_are_the_same_without_each_shortcut(table: Table, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("form", ["as it is", "in another order", "said to be required", "with notes", "renamed"])
-def test_batch_has_the_schema_of_the_read(storage: Storage, form: str) -> None:
+def test_batch_has_the_reads_schema_whatever_the_files_schema(storage: Storage, form: str) -> None:
     content = pa.table({"id": pa.array(range(100), pa.int64()), "text": [f"text {i}" for i in range(100)]})
     written = {
         "as it is": content,

@@ -103,7 +103,7 @@ def streamed(table: Table, adds: Iterator[SharedFile], **request: Any) -> ScanSt
 
 
 @pytest.mark.parametrize("limit", [3, 4])
-def test_limit_reached_by_listed_files_ignores_a_later_error(make_table: Callable[..., Table], limit: int) -> None:
+def test_listing_error_after_a_reached_limit_is_ignored(make_table: Callable[..., Table], limit: int) -> None:
     table = make_table(pa.schema([("id", pa.int64())]))
     for number in range(3):
         table.add(pa.table({"id": [number]}))
@@ -247,7 +247,7 @@ def test_missing_end_stream_action_fails_a_frame(listed: Any) -> None:
         table(3).scan().to_arrow()
 
 
-def test_end_stream_action_is_optional_unless_promised(listed: Any) -> None:
+def test_listing_without_end_action_is_whole_if_none_is_promised(listed: Any) -> None:
     server, table = listed(promises_end=False)
     server.end = None
     assert table(30).scan().to_arrow().num_rows == 30 * ROWS
@@ -360,7 +360,7 @@ def test_vectors_of_files_listed_together_share_a_request(
 # --- URLs ---
 
 
-def test_urls_are_renewed_by_version_first_and_by_token_later(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_urls_are_renewed_by_refresh_token_after_the_listing(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server, table = listed()
     server.end = {"endStreamAction": {"refreshToken": "the-token"}}
     released = hold(server, 20)
