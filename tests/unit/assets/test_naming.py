@@ -38,7 +38,7 @@ ALL = [LINUX, MACOS, WINDOWS]
         ("\ud800", "encoded"),
     ],
 )
-def test_names_invalid_on_every_system_are_refused(disk: Disk, path: str, problem: str) -> None:
+def test_file_names_invalid_on_every_system_are_refused(disk: Disk, path: str, problem: str) -> None:
     if path == "\ud800" and disk.is_windows:
         return
     with pytest.raises(UsageError, match=problem):
@@ -83,7 +83,7 @@ def test_other_names_are_allowed_on_windows(path: str) -> None:
         (["a", "b/a", "b/c/a", "a b"], []),
     ],
 )
-def test_names_of_the_same_file_are_refused(paths: list[str], disks: list[Disk]) -> None:
+def test_paths_that_name_the_same_file_are_refused(paths: list[str], disks: list[Disk]) -> None:
     for disk in ALL:
         if disk in disks:
             with pytest.raises(UsageError, match=r"cannot both be stored here"):
@@ -109,7 +109,7 @@ def check_as_a_listing(paths: list[str], disk: Disk) -> None:
         max_size=5,
     )
 )
-def test_a_listing_is_checked_as_paths_in_memory_are(paths: list[str]) -> None:
+def test_listing_on_disk_is_checked_like_paths_in_memory(paths: list[str]) -> None:
     # A store has each name once.
     paths = list(dict.fromkeys(paths))
     for disk in (LINUX, MACOS):
@@ -145,7 +145,7 @@ def test_no_allowed_name_escapes_the_directory(path: str, disk: Disk) -> None:
     assert len(whole.split(module.sep)) == len(root.split(module.sep)) + len(path.split("/"))
 
 
-def test_names_of_existing_files_are_detected(tmp_path: pathlib.Path) -> None:
+def test_conflicts_with_existing_files_are_detected(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "folder").mkdir()
     (tmp_path / "outside").mkdir()

@@ -1,4 +1,4 @@
-"""A partial download of a large file is continued, also with parts of another size."""
+"""A partial download of a large file is continued, even with parts of a different size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PART_SIZES = st.sampled_from([1, 2, 3, 4, 8, 100])
 
 @meets(continued=20)
 @given(size=st.integers(1, 40), runs=st.lists(st.tuples(_PART_SIZES, st.sets(st.integers(0, 40))), min_size=2))
-def test_parts_of_another_size_are_continued(size: int, runs: list[tuple[int, set[int]]]) -> None:
+def test_download_continues_with_parts_of_a_different_size(size: int, runs: list[tuple[int, set[int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         noted: set[int] = set()
         before = 0

@@ -1,4 +1,4 @@
-"""The calls of the client that each command makes with all its options, and every key and word of the output."""
+"""The client calls that each command makes with all its options, and the keys and words of its output."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_feed_command_passes_on_all_options(run: Run) -> None:
         assert run(f"changes a.b.c --starting-{start} {end} --explain", table)[0] == "plan\n"
 
 
-def test_cost_is_shown_on_request(run: Run) -> None:
+def test_verbose_option_prints_the_report_of_a_read(run: Run) -> None:
     for report, expected in (("cheap", "cheap\n"), (None, "")):
         table = Recorder(to_reader=reader)
         table.report = report  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def test_cost_is_shown_on_request(run: Run) -> None:
             assert run(words, table)[1] == ""
 
 
-def test_file_listing_shows_known_values(run: Run) -> None:
+def test_files_command_lists_sizes_rows_and_partitions(run: Run) -> None:
     field = NS(physical_name="col-1", name="day")
     tasks = [
         NS(file_id="f", size=5, live_records=2, partition_values={"col-1": "x", "p": None}),
@@ -156,7 +156,7 @@ def test_file_listing_shows_known_values(run: Run) -> None:
     ]
 
 
-def test_history_shows_operations(run: Run) -> None:
+def test_history_command_shows_operations_and_row_counts(run: Run) -> None:
     one = NS(
         version=1, timestamp=WHEN, operation="WRITE", operation_parameters={"m": "a"}, inserts=2, updates=3, deletes=4
     )
@@ -344,7 +344,7 @@ def test_cat_reads_a_file_of_the_named_asset(run: Run, noun: str, monkeypatch: p
             patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", written))))
             assert main(["cat", *words.split()]) == code
             if code == 0:
-                # Flushed now: at the end of the program an error could no longer be reported.
+                # The output is flushed now, because an error at the program's end could no longer be reported.
                 assert written.getvalue() == b"text of " + asset.calls[-1][1].encode()
         return "", ""
 
@@ -430,7 +430,7 @@ def named(**facts: Any) -> Any:
     return NS(**facts)
 
 
-def test_listings_pass_on_their_location(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_commands_pass_on_share_and_schema(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         formats, "share_and_schema", lambda rest, where: (where.partition(".")[0], where.partition(".")[2] or None)
     )
@@ -516,7 +516,7 @@ def step(**facts: Any) -> Any:
     return NS(**results, to_reader=reader)
 
 
-def test_step_is_written_as_a_file_or_lines(
+def test_step_is_written_to_a_file_or_as_json_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "x" / "y"
@@ -547,9 +547,9 @@ def test_step_is_written_as_a_file_or_lines(
         replace = durable.replace
         patch.setattr(durable, "replace", lambda *names: lasting.append(names[1]) or replace(*names))
         output.store_step(step(), folder, FileFormat.CSV, AS_JSON)
-        # The file is durable, because the step is committed next.
+        # The file must be durable before the step is committed.
         assert lasting == [folder / "00000007-changes-3-5-01234567.csv"]
-        # Flushed: a program that waits for a step reads the line now.
+        # The line is flushed, so a program that waits for a step reads it now.
         assert json.loads(written.getvalue())["rows"] == 2
         length = len(written.getvalue())
         output.store_step(step(), None, None, PLAIN)
@@ -669,7 +669,7 @@ def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatc
         assert (expected or "not stated in the profile") in run("profile check", client(expires))[0]
 
 
-def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_of_a_share_or_schema_lists_its_assets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [NS(kind=KINDS[0], schema="d", name="t"), NS(kind=KINDS[1], schema="e", name="v")]
     monkeypatch.setattr("delta_sharing_client.formats.assets_in", lambda rest, share, schema: ([], entries))
     client = Recorder(get_share=named(name="S", comment="c", properties={"k": "v"}))
@@ -685,7 +685,7 @@ def test_directory_is_described_with_its_contents(run: Run, monkeypatch: pytest.
             ["kind", "name"], *([asset["kind"], asset["name"]] for asset in assets)
         ]  # fmt: skip
         assert ("k = v" in out) is (schema is None)
-    # The profile is part of the name of an asset.
+    # Only the name of an asset may contain a profile.
     monkeypatch.setattr(formats, "share_and_schema", None)
     run("describe p#s.d", client, code=ExitCode.USAGE)
 
@@ -727,7 +727,7 @@ def test_only_digits_are_parsed_as_a_version_number() -> None:
         assert program.version_of_text(text) == expected
 
 
-def test_same_profile_may_be_given_twice() -> None:
+def test_profile_may_be_given_by_option_and_in_the_name() -> None:
     assert asset_files._split("p", "p#a.b.c/x") == ("p", "a.b.c", "x")
     assert asset_files._split(None, "p#q#a.b.c") == ("p#q", "a.b.c", "")
     assert asset_files._split("p", "a.b.c/x#y/z") == ("p", "a.b.c", "x#y/z")
@@ -781,7 +781,7 @@ def test_help_of_a_command_is_its_docstring(capsys: pytest.CaptureFixture[str]) 
     def _(name: str) -> None:
         raise {"pipe": BrokenPipeError, "keys": KeyboardInterrupt}[name]
 
-    # Without a command some versions of typer print the help and others raise it.
+    # Without a command, some versions of typer print the help, and others raise an error that contains it.
     helped = ""
     try:
         app([], standalone_mode=False)
@@ -873,7 +873,7 @@ def test_exceptions_become_messages_and_exit_codes(
     assert message == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"
 
 
-def test_buffered_output_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffered_output_can_be_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "out").open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         program._drop_output()

@@ -56,7 +56,7 @@ def _commands() -> dict[str, str]:
     return results
 
 
-# The demo server does not return these; tests/unit/protocol tests them.
+# The demo server refuses this command, which tests/unit/protocol tests.
 _REFUSED = ("credentials",)
 
 
@@ -97,7 +97,7 @@ def test_help_fits_80_columns_with_whole_examples(
     assert [example for example in examples if f"  Example: {example}\n" not in printed] == []
 
 
-def test_profile_without_token_expiration_is_reported(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_check_reports_expiration_and_asset_counts(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check"]) == 0
     assert re.search(r"^tokenExpires +not stated in the profile$", capsys.readouterr().out, re.MULTILINE)
     assert main(["--profile", str(serve_demo.profile_path), "profile", "check", "--json"]) == 0
@@ -110,7 +110,7 @@ def test_profile_without_token_expiration_is_reported(serve_demo: Any, capsys: p
         assert output[f"num{kind.capitalize()}"] == listed > 0
 
 
-def test_timestamps_are_formatted_like_those_in_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timestamps_are_formatted_as_in_rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     profile = json.loads(serve_demo.profile_path.read_text()) | {"expirationTime": "2099-01-31T10:00:00.5+02:00"}
     arguments = ["--profile", json.dumps(profile), "--json"]
 
@@ -120,7 +120,7 @@ def test_timestamps_are_formatted_like_those_in_rows(serve_demo: Any, capsys: py
     assert json.loads(capsys.readouterr().out)["tokenExpires"] == "2099-01-31T08:00:00.500000Z"
 
 
-def test_command_may_have_two_words(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_word_commands_equal_their_one_word_forms(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     profile = ["--profile", str(serve_demo.profile_path)]
     for words, alike in (
         (["shares", "get", "demo", "--json"], ["share", "demo", "--json"]),
@@ -132,12 +132,12 @@ def test_command_may_have_two_words(serve_demo: Any, capsys: pytest.CaptureFixtu
             printed = capsys.readouterr()
             outputs.append((code, printed.out, re.sub(r"query id \w+", "", printed.err)))
         assert outputs[0] == outputs[1]
-    # A share may have the same name as the second word.
+    # Without a table name, the second word is the name of a share.
     assert main([*profile, "tables", "credentials", "--json"]) == 3
     assert "No share matches 'credentials'" in capsys.readouterr().err
 
 
-def test_credentials_of_a_directory_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_credentials_of_a_local_directory_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with mock_server.running(tables=demo.build(tmp_path), local_directories=True) as server:
         assert main(["--profile", str(server.profile_path), "credentials", "demo.shop.orders", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["location"].startswith("file://")
@@ -159,7 +159,7 @@ def test_table_names_are_completed(serve_demo: Any) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_completes_names_of_tables(
+def test_each_shell_completes_table_names(
     shell: str, serve_demo: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = f"delta-sharing --profile {serve_demo.profile_path} head demo.shop."
@@ -202,5 +202,5 @@ def test_watched_copy_continues_until_interrupted(serve_demo: Any, tmp_path: Pat
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 130
-        # There were no new commits, so nothing more was printed.
+        # There were no new commits, so nothing else was printed.
         assert process.stdout.read() == ""

@@ -18,7 +18,7 @@ READ = ["read", "demo.shop.products", "--columns", "product_id,name", "--limit",
 
 @pytest.fixture
 def rows(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Return the rows of the read as the command prints them: JSON lines on stdout."""
+    """Return the rows that the command prints as JSON lines on stdout."""
     assert main(["-p", str(serve_demo.profile_path), *READ, "--json"]) == 0
     output = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["product_id"] for row in output] == [1, 2, 3]
@@ -80,7 +80,7 @@ def test_unknown_suffix_is_refused_before_a_file_is_created(
     ("arguments", "name"),
     [([], "x.csv"), (["--format", "json"], "x.json"), (["--format", "jsonl"], "x.jsonl"), (["--json"], "x.jsonl")],
 )
-def test_dash_means_stdout(
+def test_dash_as_output_file_means_stdout(
     serve_demo: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""``delta-sharing follow``, and error messages for incomplete names."""
+"""``delta-sharing follow``, incomplete table names, SQL on local files, and column comments in notebooks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_sql_with_local_tables_needs_no_shared_table(folder: Path, capfd: Any) -
     assert capfd.readouterr().out == '"n"\n2\n'
 
 
-def test_notebooks_show_comments_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_show_column_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     details = ds.SharingClient("demo.share").table("demo.shop.orders").metadata()
     text = json.loads(details.schema_string)
     text["fields"][0]["metadata"] = {"comment": "counts <orders>"}

@@ -45,7 +45,9 @@ def test_temporary_credentials_are_shown_only_on_request() -> None:
     assert masked == place | dict.fromkeys(("access_key_id", "secret_access_key", "session_token"), "***")
 
 
-def test_null_differs_from_the_text_null(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_null_looks_different_from_the_string_null(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     output.print_rows(["a", "b"], [{"a": None, "b": [None, 1]}])
 
     assert capsys.readouterr().out.splitlines()[1].split() == ["null", "[null,1]"]
@@ -65,7 +67,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_wide_output_continues_to_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_text_wraps_with_deeper_indentation(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setattr("sys.stdout", terminal)

@@ -41,7 +41,7 @@ def test_invalid_arguments_are_named_in_one_line(
 
 
 @pytest.mark.parametrize("start", [[], ["--starting-version", "1", "--starting-timestamp", "2024-01-01"]])
-def test_change_feed_without_a_start_names_the_options(start: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_change_feed_needs_exactly_one_start(start: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["changes", "a.b.c", *start]) == ExitCode.USAGE
     assert "--starting-version N or --starting-timestamp" in capsys.readouterr().err
 
@@ -161,7 +161,7 @@ def _all_errors(root: type[errors.DeltaSharingError]) -> list[type[errors.DeltaS
 
 
 @pytest.mark.parametrize("cls", _all_errors(errors.DeltaSharingError)[1:])
-def test_every_error_class_has_its_own_exit_code(cls: type[errors.DeltaSharingError]) -> None:
+def test_every_error_class_has_an_exit_code_other_than_internal(cls: type[errors.DeltaSharingError]) -> None:
     assert exit_code(cls("sentence")) not in (ExitCode.OK, ExitCode.INTERNAL)
 
 

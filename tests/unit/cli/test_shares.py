@@ -61,7 +61,7 @@ def test_each_kind_has_its_own_listing(run: Run, kind: str, name: str, expected:
 
 
 @pytest.mark.parametrize("fault", ["no-assets=404", "no-assets=405", "no-assets=501", "no-all-assets"])
-def test_tree_omits_kinds_that_the_server_lacks(run: Run, serve_demo: Any, fault: str) -> None:
+def test_listings_are_empty_for_kinds_that_the_server_lacks(run: Run, serve_demo: Any, fault: str) -> None:
     serve_demo.set_fault(fault)
     try:
         shop = json.loads(run("ls", "--json"))["demo"]["shop"]
@@ -72,7 +72,7 @@ def test_tree_omits_kinds_that_the_server_lacks(run: Run, serve_demo: Any, fault
         serve_demo.clear_faults()
 
 
-def test_describe_detects_the_kind(run: Run) -> None:
+def test_describe_detects_the_kind_of_an_asset(run: Run) -> None:
     for name, kind, fact in (
         ("documents", "volume", "storageLocation"),
         ("churn", "model", "How likely"),
@@ -120,7 +120,7 @@ def test_describe_of_a_missing_table_is_an_error(run: Run, arguments: list[str],
     assert len(error.splitlines()) == 1
 
 
-def test_refused_token_is_an_error_of_every_listing(run: Run, serve_demo: Any) -> None:
+def test_refused_token_is_an_error_in_every_listing(run: Run, serve_demo: Any) -> None:
     serve_demo.set_fault("401-first=1000")
     try:
         for command in ("volumes", "models", "skills", "ls"):

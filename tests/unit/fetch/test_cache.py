@@ -52,7 +52,7 @@ def files_of(directory: Path) -> list[Path]:
 def test_stored_blocks_are_read_in_full_and_in_part(
     cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Entries are not written in another directory first, as it may be on another disk.
+    # Entries are not written to the temporary directory first, which may be on a different disk.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     cache.put("f", block(50, 100), 200, V1)
     for byte_range in (ByteRange(50, 100), ByteRange(60, 61)):
@@ -67,7 +67,7 @@ def test_uncovered_range_is_a_miss(cache: FileCache, start: int, stop: int) -> N
     assert cache.get("f", ByteRange(start, stop), 200, V1.agrees) is None
 
 
-def test_entries_differ_by_file_table_and_size(cache: FileCache, tmp_path: Path) -> None:
+def test_entries_of_other_files_tables_or_sizes_are_not_returned(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(50, 100), 200, V1)
     for table_id, file_id in (("tablef", ""), ("tabl", "ef"), ("other", "f")):
         other = FileCache(tmp_path / "cache", 1_000_000, table_id)
@@ -130,7 +130,7 @@ def test_entries_of_a_file_can_be_deleted(cache: FileCache, tmp_path: Path) -> N
     assert cache.get("g", ByteRange(0, 50), 200, V1.agrees) is not None
 
 
-def test_limit_applies_across_processes(tmp_path: Path) -> None:
+def test_size_limit_applies_across_processes(tmp_path: Path) -> None:
     program = (
         "import sys, pyarrow as pa\n"
         "from delta_sharing_client.fetch.cache import FileCache\n"
@@ -143,7 +143,7 @@ def test_limit_applies_across_processes(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n)]) for n in range(4)]
     largest = 0
     while any(writer.poll() is None for writer in writers):
-        # Nothing is added or deleted while the test counts.
+        # While the test holds the lock and counts, no process adds or deletes entries.
         with contextlib.suppress(UsageError), FileLock(tmp_path / ".lock", "Taken."):
             largest = max(largest, sum(path.stat().st_size for path in tmp_path.rglob("[!.]*") if path.is_file()))
         time.sleep(0.01)
@@ -153,7 +153,7 @@ def test_limit_applies_across_processes(tmp_path: Path) -> None:
     assert largest <= 1_000_000
 
 
-def test_lock_held_for_ever_causes_misses_only(cache: FileCache, tmp_path: Path) -> None:
+def test_held_lock_prevents_writes_but_not_reads(cache: FileCache, tmp_path: Path) -> None:
     cache.put("f", block(0, 50), 200, V1)
     with FileLock(tmp_path / "cache" / ".lock", "Taken."):
         cache.put("g", block(0, 50), 200, V1)
@@ -161,7 +161,9 @@ def test_lock_held_for_ever_causes_misses_only(cache: FileCache, tmp_path: Path)
     assert len(files_of(tmp_path)) == 1
 
 
-def test_reader_waits_once_for_a_held_lock(cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_write_waits_for_a_held_lock(
+    cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache.put("f", block(0, 50), 200, V1)
     pauses: list[float] = []
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
@@ -178,7 +180,7 @@ def test_reader_waits_once_for_a_held_lock(cache: FileCache, tmp_path: Path, mon
     assert len(files_of(tmp_path)) == 2
 
 
-def test_threads_of_a_process_wait_without_a_timeout(
+def test_threads_of_one_process_wait_without_a_timeout(
     cache: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = FileCache._write
@@ -197,7 +199,7 @@ def test_threads_of_a_process_wait_without_a_timeout(
     assert len(files_of(tmp_path)) == len(threads)
 
 
-def test_failed_store_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_of_an_entry_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("planted")
 
@@ -228,7 +230,7 @@ def test_oldest_blocks_are_deleted_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("oldest", "abc")
-def test_oldest_entry_is_deleted_from_any_directory(tmp_path: Path, oldest: str) -> None:
+def test_oldest_entry_is_deleted_whatever_its_directory(tmp_path: Path, oldest: str) -> None:
     cache = FileCache(tmp_path, 1_000_000, "table")
     for name in "abc":
         cache.put(name, block(0, 100), 200, V1)
@@ -249,7 +251,7 @@ def test_block_larger_than_the_cache_is_not_stored(tmp_path: Path) -> None:
     assert files_of(tmp_path) == []
 
 
-def test_unwritable_directory_causes_misses(tmp_path: Path) -> None:
+def test_unusable_cache_directory_causes_only_misses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     cache = FileCache(tmp_path / "file", 1000, "table")
     cache.put("f", block(0, 10), 200, V1)
@@ -315,7 +317,7 @@ def test_second_read_downloads_nothing(make_table: MakeTable, tmp_path: Path, re
     assert report.cache_hits > 0
 
 
-def test_same_file_id_in_another_table_is_another_file(make_table: MakeTable, tmp_path: Path) -> None:
+def test_equal_file_ids_of_two_tables_are_two_files(make_table: MakeTable, tmp_path: Path) -> None:
     """Some servers number the files of each table; without an ETag only the table distinguishes files of equal size."""
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     schema = pa.schema([("a", pa.int64())])
@@ -327,7 +329,7 @@ def test_same_file_id_in_another_table_is_another_file(make_table: MakeTable, tm
         assert rows_of(table.plan(options=options))["a"].to_pylist() == [number]
 
 
-def test_read_of_other_columns_fetches_only_them(make_table: MakeTable, tmp_path: Path) -> None:
+def test_read_of_more_columns_fetches_only_the_new_ones(make_table: MakeTable, tmp_path: Path) -> None:
     table = big(make_table)
     options = fast_options(cache_directory=str(tmp_path / "cache"))
     rows_of(table.plan(options=options, columns=["c3"]))
@@ -348,7 +350,7 @@ def test_damaged_entries_are_fetched_again(make_table: MakeTable, tmp_path: Path
             content[100] ^= 0xFF
             content[200] ^= 0xFF
         else:
-            # Stored bytes that are intact but cannot be decoded.
+            # The stored bytes have the right checksum but cannot be decoded.
             size, _, mark = _END.unpack(content[-_END.size :])
             end = len(content) - _END.size - size
             content[: end - 8] = bytes(end - 8)
@@ -445,7 +447,7 @@ def test_longest_stored_block_at_the_end_of_a_file_is_used(cache: FileCache) -> 
     assert cache.get("f", None, 200, V1.agrees) is None
 
 
-def test_size_of_the_cache_is_counted(cache: FileCache, tmp_path: Path) -> None:
+def test_size_of_the_cache_is_counted_and_limited(cache: FileCache, tmp_path: Path) -> None:
     counted = tmp_path / "cache" / ".size"
 
     def put(name: str, limit: int) -> tuple[int, list[int]]:
@@ -462,7 +464,7 @@ def test_size_of_the_cache_is_counted(cache: FileCache, tmp_path: Path) -> None:
         assert put("c", 3 * one) == (3 * one, [one] * 3)
         assert not (cache._folder("a") / ".part-x").exists()
         cache.drop("c")
-    # Nothing is deleted while there is room; then the oldest entries, until a tenth of the room is free.
+    # Nothing is deleted while there is room. Then the oldest entries are deleted until a tenth of the room is free.
     os.utime(next(cache._folder("b").iterdir()), (1, 1))
     counted.write_bytes(b"%d" % (3 * one))
     assert put("d", 3 * one) == (3 * one, [one] * 3)
@@ -489,7 +491,7 @@ def test_reading_an_entry_makes_it_recent(cache: FileCache, tmp_path: Path) -> N
         assert (path.stat().st_mtime > 1) is is_used
 
 
-def test_stored_version_is_read_back(cache: FileCache) -> None:
+def test_version_of_an_entry_is_stored(cache: FileCache) -> None:
     seen: list[Version] = []
     version = Version("", "Thu, 01 Jan 2026", None)
     cache.put("f", block(0, 200), 200, version)

@@ -36,7 +36,7 @@ from tests.unit.raw_server import FOR_EVER, Deaf, Raw, pause
 from tests.unit.storages import wait_for
 
 
-def test_allowed_urls_depend_on_the_endpoint():
+def test_allowed_data_urls_depend_on_the_endpoint():
     def allowed(endpoint):
         return RestClient(Profile(endpoint, BearerToken(Secret("t")))).allowed_data
 
@@ -80,7 +80,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
 
 @pytest.fixture
 def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
-    loop.call(http.close_all())  # so that a new session is created
+    loop.call(http.close_all())  # so that the read creates a new session
 
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
         chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
@@ -129,7 +129,7 @@ def test_unusual_responses_are_read(raw: Raw, fetch: Fetch, answer: bytes) -> No
     assert len(raw.requests) == 1
 
 
-def test_range_is_cut_from_a_whole_file_of_unknown_length(raw: Raw, fetch: Fetch) -> None:
+def test_range_is_cut_from_a_whole_file_without_a_length(raw: Raw, fetch: Fetch) -> None:
     start, stop = 8, 16
     chunks = [BODY[at : at + 7] for at in range(0, SIZE, 7)]
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -265,13 +265,13 @@ def test_signed_url_is_sent_unchanged(raw: Raw, fetch: Fetch, target: str) -> No
     assert sent == ("/" if target.startswith("?") else "") + target.partition("#")[0]
 
 
-def test_non_ascii_headers_are_sent_as_utf_8(raw: Raw, fetch: Fetch) -> None:
+def test_non_ascii_url_is_sent_percent_encoded_as_utf_8(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [HEAD + BODY]
     assert fetch("/\u00e9/\u4e2d?a=%41\U0001f600") == BODY
     assert raw.requests[0].split(b" ")[1] == b"/%C3%A9/%E4%B8%AD?a=%41%F0%9F%98%80"
 
 
-def test_requests_send_no_session_state(raw: Raw, fetch: Fetch) -> None:
+def test_requests_send_only_four_headers(raw: Raw, fetch: Fetch) -> None:
     raw.answers = [HEAD[:-2] + b"Set-Cookie: a=b\r\n\r\n" + BODY]
     raw.close_after = False
     fetch()
@@ -296,7 +296,7 @@ def test_redirect_is_checked_before_it_is_followed(raw: Raw, fetch: Fetch, locat
         evil.close()
 
 
-def test_http_proxy_gets_credentials_decoded_once(bundle: str) -> None:
+def test_http_proxy_receives_credentials_decoded_once(bundle: str) -> None:
     proxy = Raw()
     proxy.answers = [HEAD + BODY]
     try:
@@ -322,7 +322,7 @@ def test_unreachable_addresses_of_a_storage_do_not_delay(raw: Raw, many_addresse
     assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
 
 
-def test_sessions_differ_only_by_allowed_addresses() -> None:
+def test_there_is_one_session_for_each_address_restriction() -> None:
     async def look() -> None:
         session = http._session(Reach.REMOTE)
         assert http._session(Reach.REMOTE) is session is not http._session(Reach.ANY)
@@ -370,9 +370,9 @@ def connections() -> int:
     return sum(sock.fileno() != -1 for sock in list(http._sockets))
 
 
-def test_few_recently_used_connections_stay_open(raw: Raw, bundle: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_idle_connections_is_limited(raw: Raw, bundle: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_MOST_IDLE", 3)
-    # None of them is closed by itself meanwhile.
+    # No connection is closed because of its age during the test.
     monkeypatch.setattr(http, "_KEPT_SECONDS", 10 * HANGS)
     raw.close_after, raw.answers = False, [HEAD + BODY]
     reader = reader_of(ca_bundle=bundle)
@@ -399,9 +399,9 @@ def test_few_recently_used_connections_stay_open(raw: Raw, bundle: str, monkeypa
     loop.call(close())
 
 
-def test_connection_keeps_no_reference_to_its_creator(raw: Raw, bundle: str) -> None:
-    """The connection is kept for other reads and must not keep the rows of this one, or the request of a web
-    service."""
+def test_idle_connection_keeps_no_reference_to_its_first_read(raw: Raw, bundle: str) -> None:
+    """A connection is kept for later reads and must not keep alive the rows of its first read, or a web service's
+    request."""
     raw.close_after, raw.answers = False, [HEAD + BODY]
     reader = reader_of(ca_bundle=bundle)
     variable: contextvars.ContextVar[object] = contextvars.ContextVar("of a user")
@@ -440,7 +440,7 @@ def test_proxy_credentials_are_sent_to_the_proxy_only() -> None:
         for url in ("https://h/a?b", "HTTPS://h/a"):
             assert files._proxy(url) == (through, {})
         assert files._proxy("HTTP://h/a") == ({"proxy": bare}, headers)
-        # Once for each host and port, whatever the path.
+        # The arguments are computed once for each host and port.
         assert files._proxy("https://h#x") is files._proxy("https://h?x") is files._proxy("https://h/y/z")
         assert sorted(files._proxies) == ["HTTP://h", "HTTPS://h", "https://h"]
 
@@ -460,7 +460,7 @@ class Answer:
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def test_response_range_equals_the_requested_one() -> None:
+def test_range_of_a_response_must_be_the_requested_one() -> None:
     def span(status: int, requested: ByteRange | int | None = None, **headers: str) -> Span | str:
         try:
             return http._span(Answer(status, **headers), requested)  # type: ignore[arg-type]
@@ -535,7 +535,7 @@ def test_wait_times_out_at_its_deadline() -> None:
     async def look() -> None:
         far = 100.0
         assert await ends([0.01], far)
-        # A shorter wait ends first, and a longer one lets the earlier timer expire.
+        # A shorter wait ends early, and a longer one lets the earlier timer expire without effect.
         assert await ends([far, 0.01], far)
         assert not await ends([0.01, far], 0.05)
         assert await ends([0.01, 0.03], far)

@@ -61,7 +61,7 @@ def test_task_cancelled_waiting_or_in_flight_frees_its_slot() -> None:
     run(work())
 
 
-def test_task_cancelled_at_its_turn_frees_its_slot() -> None:
+def test_task_cancelled_right_after_getting_a_slot_frees_it() -> None:
     async def work() -> None:
         limiter, began = RequestLimiter(1), []
 
@@ -95,7 +95,7 @@ def test_requests_refused_together_halve_the_limit_once() -> None:
         await asyncio.gather(*(refused(order) for order in range(16)))
         assert limiter.limit == 8
         await refused(0)
-        assert limiter.limit == 1  # one request was sent, which was one too many
+        assert limiter.limit == 1  # even a single request in flight was refused
         await refused(0)
         assert limiter.limit == 1
 

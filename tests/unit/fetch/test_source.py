@@ -42,16 +42,16 @@ def report() -> ScanReport:
     return ScanReport()
 
 
-def test_started_request_counts_as_half_fetched(report: ScanReport) -> None:
+def test_half_of_a_started_request_counts_as_progress(report: ScanReport) -> None:
     assert report.progress is None
     report.follow(lambda: (1, 4, 100, 400))
     report.add(bytes=100)
-    for size in (100, -1, 200):  # one of unknown size
+    for size in (100, -1, 200):  # -1: the size is unknown
         report.begin(size)
     assert report.progress == Progress(1, 4, 100, 400, 0, 100, 200)
 
 
-def test_seconds_of_threads_are_called_sums(report: ScanReport) -> None:
+def test_report_marks_times_summed_over_threads(report: ScanReport) -> None:
     for stage in ("plan", "fetch", "decode", "total"):
         report.spend(stage, 0.5)
     assert "plan 0.500 s, fetch (sum) 0.500 s, decode (sum) 0.500 s, total 0.500 s" in str(report)
@@ -92,7 +92,7 @@ def read(file: RemoteFile, start: int = 0, stop: int = len(DATA)) -> bytes:
         (Version("", "", 9), Version("", "", 8), False),
     ],
 )
-def test_ranges_match_by_etag_or_by_time_and_length(one: Version, other: Version, agree: bool) -> None:
+def test_versions_agree_by_etag_or_else_by_time_and_length(one: Version, other: Version, agree: bool) -> None:
     assert one.agrees(other) is other.agrees(one) is agree
 
 
@@ -248,7 +248,7 @@ def redirect(location: str) -> Callable[[http.server.BaseHTTPRequestHandler, byt
     return status(307, {"Location": location})
 
 
-def test_a_redirect_is_followed(remote: MakeRemote, storage: Storage) -> None:
+def test_redirect_is_followed(remote: MakeRemote, storage: Storage) -> None:
     storage.put("elsewhere", DATA)
     storage.faults["f"] = [redirect("/elsewhere?X-Amz-Signature=s")]
     assert read(remote(), 5, 10) == DATA[5:10]
@@ -312,7 +312,7 @@ def test_cancelling_ends_a_waiting_read(remote: MakeRemote, storage: Storage) ->
         released.set()
 
 
-def test_buffers_are_filled_in_place(remote: MakeRemote) -> None:
+def test_fetched_bytes_fill_the_given_buffer(remote: MakeRemote) -> None:
     buffer = pa.allocate_buffer(10)
     loop.call(remote().fetch(ByteRange(5, 15), memoryview(buffer).cast("B")))
 
@@ -339,7 +339,7 @@ def broken_at(storage: Storage, after: int, then: Callable[[], None] = lambda: N
     return fault
 
 
-def test_strong_etag_is_sent_from_the_second_request_on(remote: MakeRemote, storage: Storage) -> None:
+def test_strong_etag_is_sent_with_every_later_request(remote: MakeRemote, storage: Storage) -> None:
     storage.headers["f"] = {"ETag": '"one"'}
     file = remote()
     storage.faults["f"] = [broken_at(storage, 40_000)]
@@ -371,7 +371,7 @@ def test_download_does_not_resume_with_another_object(remote: MakeRemote, storag
         read(remote())
 
 
-def test_changed_length_is_refused_without_a_declared_size(remote: MakeRemote, storage: Storage) -> None:
+def test_changed_length_of_a_file_of_unknown_size_is_refused(remote: MakeRemote, storage: Storage) -> None:
     file = remote(size=-1)
     assert read(file, 5, 10) == DATA[5:10]
     storage.files["f"] = DATA + b"more"

@@ -24,7 +24,7 @@ V1, V2 = Version('"1"', "", SIZE), Version('"2"', "", SIZE)
 
 
 class Sent:
-    """A response with the bytes from ``start`` on, in pieces; it fails after them if requested."""
+    """A response that sends the bytes from ``start`` on in pieces. If it is ``broken``, it fails after them."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ Answer = Any
 
 @dataclasses.dataclass
 class Store:
-    """Scripted responses; as a ``UrlSource``, it numbers its URLs."""
+    """A storage with scripted responses. As a ``UrlSource``, it returns numbered URLs."""
 
     answers: list[Answer]
     options: ReadOptions = dataclasses.field(default_factory=lambda: ReadOptions(max_attempts=3))
@@ -136,7 +136,7 @@ def test_only_missing_ranges_are_requested() -> None:
     assert read(made(Store([])), 5, 5) == b""
 
 
-def test_attempt_with_progress_is_not_a_failure() -> None:
+def test_attempt_that_makes_progress_does_not_count_as_failed() -> None:
     store = Store([Sent(at, at + 10, broken=True) for at in range(0, 90, 10)] + [Sent(90)])
     store.options = ReadOptions(max_attempts=2, min_bytes_per_second=1)
     assert read(made(store)) == DATA
@@ -144,7 +144,7 @@ def test_attempt_with_progress_is_not_a_failure() -> None:
     error = refused(TransportError, lambda: read(made(store)), "broken")
     assert "Tried 3 times" in str(error)
     assert store.wanted == [None, ByteRange(10, SIZE), ByteRange(10, SIZE)]
-    # A premature end is not an end of the file, and bytes below the minimum speed are not progress.
+    # A response that ends early does not end the file, and bytes below the minimum speed are not progress.
     store = Store([Sent(0, 10, data=DATA[:10])] * 3)
     refused(TransportError, lambda: read(made(store), 0, 50), "the connection ended early")
     store = Store([Sent(at, at + 1, broken=True) for at in range(9)])
@@ -167,7 +167,7 @@ def test_file_longer_than_declared_is_refused(unstated: bool) -> None:
     # Later bytes are ignored if a range is requested or the length is declared.
     assert read(made(Store([Sent(0, None, None, data=more, piece=SIZE + 1)])), 3, 8) == DATA[3:8]
     assert read(made(Store([Sent(0, SIZE, None, data=more, piece=SIZE + 1)]))) == DATA
-    # At an interruption it is unknown whether more bytes follow, so the file is requested again.
+    # After an interruption it is unknown whether more bytes would follow, so the file is requested again.
     store = Store([Sent(0, None, None, broken=True), Sent(0, None, None)])
     assert read(made(store)) == DATA
     assert store.wanted == [None, None]
@@ -229,7 +229,7 @@ def test_store_errors_name_the_table_and_file() -> None:
     assert (named.table, named.file_id) == ("other", "theirs")
 
 
-def test_too_many_requests_reduce_concurrency() -> None:
+def test_responses_429_and_503_halve_the_request_limit() -> None:
     for status, left in ((429, 4), (503, 4), (500, 8), (404, 8)):
         file = made(Store([status], ReadOptions(max_concurrent_requests=8, max_attempts=1)))
         file.reader.limiter._active = 7  # requests for other files
@@ -239,7 +239,7 @@ def test_too_many_requests_reduce_concurrency() -> None:
         assert file.reader.limiter._active == 7
 
 
-def test_a_refused_url_is_renewed_twice_at_most() -> None:
+def test_refused_url_is_renewed_at_most_twice() -> None:
     store = Store([403, Sent(0, 40, broken=True), 401, Sent(40)])
     file = made(store, renews=True)
     assert read(file) == DATA
@@ -295,7 +295,7 @@ def test_renewal_is_shared_and_its_failure_is_not_cached() -> None:
     assert len(store.asked) == 2
 
 
-def test_tail_request_gives_the_length_of_the_file() -> None:
+def test_tail_of_a_file_is_read_with_its_length() -> None:
     for sent, length, expected in (
         (Sent(90), 10, DATA[90:]),
         (Sent(), 10, DATA[90:]),
@@ -308,7 +308,7 @@ def test_tail_request_gives_the_length_of_the_file() -> None:
         assert tail(file, length) == (sent.span.total, expected)
         assert (store.wanted, file.size) == ([length], -1)
         assert file.reader.report.bytes == len(expected)
-    # Each attempt starts again, even if the file grew, when no header shows that.
+    # Each attempt reads the tail again, so it is right even if the file grew and no header shows it.
     store = Store([Sent(90, broken=True, data=DATA[90:95]), Sent(90)])
     assert tail(made(store, size=-1), 10) == (SIZE, DATA[90:])
     assert store.wanted == [10, 10]

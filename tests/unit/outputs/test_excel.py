@@ -33,7 +33,7 @@ def sheet_of(table: pa.Table) -> Any:
 
 
 def cells(kind: pa.DataType, values: list[Any]) -> list[Any]:
-    """Return the values of a column below its header."""
+    """Write one column to a sheet and return the cells below its header."""
     sheet = sheet_of(pa.table({"c": pa.array(values, kind)}))
     return [sheet.cell(row, 1).value for row in range(2, len(values) + 2)]
 
@@ -111,7 +111,9 @@ def test_header_is_frozen_with_filter_and_time_zone() -> None:
 
 
 @pytest.mark.parametrize("columns", [["n"], []])
-def test_too_many_rows_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str]) -> None:
+def test_too_many_rows_are_refused_and_leave_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: list[str]
+) -> None:
     monkeypatch.setattr(excel, "MOST_ROWS", 3)
     batch = pa.record_batch({"n": [1, 2]}).select(columns)
     with pytest.raises(UsageError, match="holds 3 rows below its header, and these are at least 4"):
@@ -147,7 +149,7 @@ def test_too_many_columns_are_refused() -> None:
         excel.ExcelWriter(io.BytesIO(), pa.schema([(str(n), pa.int8()) for n in range(16_385)]))
 
 
-def test_a_failed_read_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_read_leaves_no_workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"n": [1]})
         raise DataError("The rest is missing.")

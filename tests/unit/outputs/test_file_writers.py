@@ -156,12 +156,12 @@ def test_unknown_suffix_is_refused_with_the_known_ones() -> None:
         format_of(Path("t.ods"))
 
 
-def test_missing_directory_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Cannot write '.*nowhere/t\.csv': there is no directory '.*nowhere'"):
         write_file(BATCHES, SCHEMA, tmp_path / "nowhere" / "t.csv", FileFormat.CSV)
 
 
-def test_error_without_a_reason_is_described(tmp_path: Path) -> None:
+def test_error_without_a_message_is_described(tmp_path: Path) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         raise OSError
         yield
@@ -212,7 +212,7 @@ write_file(batches(), pa.schema([("id", pa.int64())]), Path(sys.argv[1]), FileFo
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
-def test_next_process_removes_files_of_a_killed_one(tmp_path: Path, name: str) -> None:
+def test_next_process_removes_files_of_a_killed_process(tmp_path: Path, name: str) -> None:
     target = tmp_path / "t.csv"
     command = [sys.executable, "-c", WRITER, str(target)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}) as run:
@@ -283,7 +283,7 @@ def test_terminating_signals_exit_the_program_cleanly(name: str) -> None:
             signal.raise_signal(number)
         assert ended.value.code == 128 + number
         assert signal.getsignal(number) is signal.SIG_DFL
-        # A signal that is ignored, or has a handler of the program, keeps it; so does every signal on another thread.
+        # An ignored signal and one that the program handles are left alone, and so are all signals on another thread.
         for handler in (signal.SIG_IGN, lambda *_: None):
             signal.signal(number, handler)
             with file_writers._ended_by_signals():

@@ -14,7 +14,7 @@ from tests.quota import meets, met
 
 
 @pytest.mark.parametrize(("most", "expected", "taken"), [(0, 0, 1), (2, 2, 2), (3, 3, 2), (6, 6, 3), (7, 6, 3)])
-def test_first_rows_take_no_batch_beyond_them(most: int, expected: int, taken: int) -> None:
+def test_first_rows_read_no_more_batches_than_needed(most: int, expected: int, taken: int) -> None:
     batches = iter([pa.RecordBatch.from_pydict({"a": range(start, start + 2)}) for start in (0, 2, 4)])
     rows, has_more = first_rows(batches, most)
     assert rows == [(number,) for number in range(expected)]

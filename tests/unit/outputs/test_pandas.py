@@ -57,7 +57,7 @@ def frame(field: pa.Field, made: list[pa.RecordBatch], backend: str | None, rows
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("name", VALUES)
-def test_frame_is_the_same_for_known_and_unknown_length(name: str, nulls: str, backend: str) -> None:
+def test_frame_is_the_same_for_known_and_unknown_row_counts(name: str, nulls: str, backend: str) -> None:
     data_type, values = VALUES[name]
     kinds: list[list[object]] = [values, [*values, None, values[0]], [None, None]]
     pieces = [kinds[kind] for kind in NULLS[nulls]] * 3
@@ -67,7 +67,7 @@ def test_frame_is_the_same_for_known_and_unknown_length(name: str, nulls: str, b
         rows = sum(map(len, pieces))
 
         expected = frame(field, made, backend, None)
-        # In NumPy floats a null is NaN; in other types they differ.
+        # In NumPy floats, nulls are NaN. Other types distinguish them.
         missing = [value is None or (value != value and backend == "numpy") for piece in pieces for value in piece]
         assert expected["c"].isna().to_list() == missing
 
@@ -156,7 +156,7 @@ def test_nanoseconds_in_structs_and_maps_are_timestamps(
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
-def test_timestamps_out_of_nanosecond_range_name_the_column(
+def test_times_beyond_nanoseconds_are_exact_or_named_in_an_error(
     data_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([("when", data_type)])
@@ -185,7 +185,7 @@ FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
     [FAR, pa.array([-(1 << 31), None], pa.int32()).view(pa.date32()), pa.ListArray.from_arrays([0, 2], FAR)],
     ids=["after 9999", "before 1", "in a list"],
 )
-def test_date_out_of_range_names_the_column(column: pa.Array, rows: int | None) -> None:
+def test_error_of_a_date_out_of_range_names_the_column(column: pa.Array, rows: int | None) -> None:
     batch = pa.RecordBatch.from_pydict({"id": pa.array(range(len(column))), "day": column})
     for backend in ("numpy", "numpy_nullable"):
         with pytest.raises(UnsupportedFeatureError, match=r"'day' .* the years 1 to 9999.*'to_arrow\(\)'"):
@@ -239,7 +239,7 @@ def test_nullable_string_dtypes_match_pandas(rows: int | None) -> None:
 def test_report_suggests_faster_types_than_decimals(
     monkeypatch: pytest.MonkeyPatch, backend: str, made: float, all_of_it: float, is_noted: bool
 ) -> None:
-    """Decimals take more than a second and more than half of the total time."""
+    """It suggests them if decimals take more than a second and more than half of the total time."""
     times = [0.0, 0.0, made, all_of_it] if backend == "numpy" else [0.0, all_of_it]
     monkeypatch.setattr(frames, "time", types.SimpleNamespace(perf_counter=iter(times).__next__))
     field = pa.field("d", pa.decimal128(9, 2))

@@ -1,4 +1,4 @@
-"""The parts of a Polars filter that our predicates can express; the translation is never stronger than the filter."""
+"""The parts of a Polars filter that our predicates can express. They keep every row that the filter keeps."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SCHEMA = {name: kind for name, (kind, _) in VALUES.items()} | {"o": pl.Struct({"
 
 @functools.cache
 def arrow_schema() -> pa.Schema:
-    """Only called in tests, as a frame starts the threads of Polars, and a process forked afterwards hangs."""
+    """Called in tests only, not on import: a frame starts Polars' threads, and a process forked afterwards hangs."""
     return pl.DataFrame(schema=SCHEMA).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 
 
@@ -142,7 +142,7 @@ def test_weaker_predicate_keeps_every_row_that_polars_keeps(condition: pl.Expr, 
     assert all(ours for ours, theirs in zip(kept, wanted, strict=True) if theirs)
 
 
-def test_unsupported_values_are_refused_or_simplified(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_unknown_to_duckdb_or_polars_are_plain_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def field(name: str, facts: bytes) -> pa.Field:
         extension = {b"ARROW:extension:name": b"geoarrow.wkb", b"ARROW:extension:metadata": facts}
         return pa.field(name, pa.binary(), metadata=extension)

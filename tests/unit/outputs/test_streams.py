@@ -1,4 +1,4 @@
-"""Row streams that engines pull: they end at exit and at Ctrl-C, without ending the streams of others."""
+"""Row streams that engines read: they end at exit and at Ctrl-C, but the streams of other threads continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rows(Iterator[pa.RecordBatch]):
 
 @pytest.fixture(autouse=True)
 def deaf() -> Iterator[None]:
-    # The Spark session of another test replaced it.
+    # The Spark session of another test may have replaced Python's handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -85,7 +85,7 @@ def test_first_batches_are_small_on_request() -> None:
         reader.close()
 
 
-def test_wait_does_not_block_the_stream() -> None:
+def test_stream_can_be_closed_after_a_wait() -> None:
     stream = RowStream(lambda: Rows(9))
     stream.wait(time.monotonic() + HANGS)
     stream.close()
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread(handler: Any) -> None:
             result.result(HANGS)
 
 
-def test_two_waits_at_one_position_are_told_apart() -> None:
+def test_two_waits_at_the_same_instruction_are_distinguished() -> None:
     places: list[Any] = []
 
     def note(noted: threading.Event) -> None:
@@ -200,7 +200,7 @@ def test_custom_signal_handler_takes_precedence() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_existing_signal_handlers_are_kept() -> None:
+def test_existing_signal_wakeup_fd_is_kept() -> None:
     mine, other = socket.socketpair()
     with mine, other:
         mine.setblocking(False)
@@ -271,7 +271,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return result
 
 
-def test_number_of_rows_in_small_batches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_rows_come_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_SMALL_ROWS", 3001)
     monkeypatch.setattr(streams, "_SMALL_BATCH", 1000)
     large = pa.RecordBatch.from_pydict({"a": range(1500)})
@@ -279,7 +279,7 @@ def test_number_of_rows_in_small_batches_is_limited(monkeypatch: pytest.MonkeyPa
     assert [next(stream).num_rows for _ in range(8)] == [1000, 500, 1000, 500, 1000, 500, 1500, 1500]
 
 
-def test_wait_for_a_closed_stream_is_limited(clock: Clock) -> None:
+def test_wait_ends_100_ms_after_the_last_call_or_at_the_deadline(clock: Clock) -> None:
     stream = RowStream(lambda: Rows(9))
     # It waits until a tenth of a second after the last call, but not beyond the deadline.
     for since, left, seconds in ((0.0, 9.0, 0.1), (0.04, 9.0, 0.06), (0.0, 0.03, 0.03), (0.2, 9.0, 0.0), (0.0, -1, 0)):
@@ -336,7 +336,7 @@ def test_ctrl_c_ends_streams_of_main_and_alien_threads() -> None:
     ("module", "ends"),
     [("pyspark", True), ("pyspark.core.context", True), ("pysparkx", False), ("x.pyspark", False), (None, False)],
 )
-def test_streams_end_only_for_handlers_that_end_a_call(module: str | None, ends: bool) -> None:
+def test_streams_end_only_if_the_signal_handler_ends_the_call(module: str | None, ends: bool) -> None:
     def handler() -> None: ...
 
     handler.__module__ = module  # type: ignore[assignment]
@@ -356,7 +356,7 @@ def test_interrupt_is_recent_until_the_main_thread_continues(clock: Clock, monke
         places = [streams._main_place()]
         frames[0].f_lasti = 2
         assert streams._main_place() == places[0]
-        # The same frame at another instruction, another frame, and no frame.
+        # The same frame at a different instruction, a different frame, and no frame are all different places.
         frames[threading.get_ident()].f_lasti = 2
         places.append(streams._main_place())
         frames[threading.get_ident()] = Frame()
@@ -403,7 +403,7 @@ def test_forked_child_closes_the_sockets_of_its_parent(monkeypatch: pytest.Monke
         assert streams._interrupts == []
 
 
-def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_main_thread_starts_the_signal_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_signal_sockets", None)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(streams.end_on_interrupt).result(HANGS)
@@ -424,9 +424,9 @@ def test_only_the_main_thread_listens_for_signals(monkeypatch: pytest.MonkeyPatc
     result[1].close()
 
 
-def test_ctrl_c_calls_the_interrupt_of_a_block() -> None:
+def test_ctrl_c_calls_only_the_current_callback() -> None:
     def handler(number: int, frame: object) -> None:
-        """Return, as if the main thread were in a library: Python's handler would raise, and so end the block."""
+        """Return, as while the main thread runs a library. Python's own handler would raise and thus end the block."""
 
     handler.__module__ = of_a_session.__module__
     signal.signal(signal.SIGINT, handler)
@@ -439,7 +439,7 @@ def test_ctrl_c_calls_the_interrupt_of_a_block() -> None:
     assert not outside.is_set()
 
 
-def test_a_stream_listens_for_ctrl_c() -> None:
+def test_stream_listens_for_ctrl_c() -> None:
     signal.set_wakeup_fd(-1)
     stream = RowStream(lambda: Rows(9))
     assert signal.set_wakeup_fd(-1) != -1

@@ -1,4 +1,4 @@
-"""Credentials from sharing servers and Iceberg catalogs, and their renewal."""
+"""Credentials from sharing servers and Iceberg catalogs, and how they are renewed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_renewal_starts_before_the_expiration(clock: list[int], seconds: int, re
     assert provider.calls == 2
 
 
-def test_a_failed_renewal_waits_while_credentials_are_valid(clock: list[int]) -> None:
+def test_failed_renewal_waits_while_credentials_are_valid(clock: list[int]) -> None:
     provider = Provider(3600)
     renewal = Renewal(provider)
     first = renewal.current()
@@ -95,7 +95,7 @@ def test_a_failed_renewal_waits_while_credentials_are_valid(clock: list[int]) ->
     assert provider.calls == 3
     clock[0] = START + 3_599_999
     assert renewal.current() is first
-    # Expired credentials are not kept, even during the pause after a failure.
+    # Expired credentials are not used, even during the pause after a failed renewal.
     clock[0] += 1
     with pytest.raises(AuthError):
         renewal.current()
@@ -114,8 +114,8 @@ def test_rejected_credentials_are_renewed_at_once(clock: list[int]) -> None:
         renewal.current(rejected=second)
 
 
-def test_credentials_received_expired_are_tried(clock: list[int]) -> None:
-    # If the clock of this machine is ahead, every request would otherwise ask for new ones.
+def test_credentials_that_arrive_expired_are_used(clock: list[int]) -> None:
+    # Otherwise, if this machine's clock were ahead, every request would fetch new credentials.
     provider = Provider(-600)
     renewal = Renewal(provider)
 
@@ -139,7 +139,7 @@ def test_threads_share_one_renewal() -> None:
     assert len(set(map(id, result))) == 1
 
 
-def test_renewals_pickle_credentials_and_hide_them() -> None:
+def test_pickled_renewal_keeps_credentials_and_hides_them() -> None:
     renewal = Renewal(Provider(3600))
     given = renewal.current()
     copy = pickle.loads(pickle.dumps(renewal))
@@ -247,13 +247,13 @@ def test_credentials_of_an_iceberg_catalog_are_parsed(
         ("s3://bucket/t", {**S3_KEYS, "s3.session-token-expires-at-ms": "planted soon"}, "a string of 12 characters"),
     ],
 )
-def test_missing_catalog_credentials_are_named(location: str, config: dict[str, str], message: str) -> None:
+def test_error_names_a_missing_catalog_property(location: str, config: dict[str, str], message: str) -> None:
     with pytest.raises(ProtocolError, match=message) as caught:
         from_iceberg(config, location)
 
     assert "planted" not in str(caught.value)
 
 
-def test_remote_signing_is_refused_by_name() -> None:
+def test_remote_signing_of_a_catalog_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError, match="remote-signing"):
         from_iceberg({"s3.remote-signing-enabled": "true"}, "s3://bucket/t")

@@ -1,4 +1,4 @@
-"""Volumes whose server gives URLs of files: they are read like others, and URLs to forbidden hosts are refused."""
+"""Volumes whose server gives URLs of files are read like other volumes, and URLs that are not allowed are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BASE = "/api/shares/s/schemas/d/volumes/v"
 
 
 class Server(ThreadingHTTPServer):
-    """A sharing server with two files per page, and the storage of its URLs."""
+    """A sharing server that lists two files per page, and the storage that its URLs point to."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -141,12 +141,12 @@ def test_files_behind_urls_are_listed_and_read(volume: ds.Volume, server: Server
         volume.read_bytes("none")
 
 
-def test_downloads_by_url_notice_changes(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
+def test_unchanged_files_are_not_downloaded_again(volume: ds.Volume, server: Server, tmp_path: pathlib.Path) -> None:
     volume.download(tmp_path / "here")
     assert content(tmp_path / "here") == FILES
     server.asked.clear()
     assert volume.download(tmp_path / "here").downloaded == ()
-    # The test requests only the ETag of each file.
+    # Only the ETag of each file was requested.
     assert set(server.asked) == set(FILES)
 
 
@@ -157,7 +157,7 @@ def test_expired_url_is_renewed(volume: ds.Volume, server: Server) -> None:
     assert volume.read_bytes("b.txt") == b"text"
 
 
-def test_a_storage_without_ranges_is_read(volume: ds.Volume, server: Server) -> None:
+def test_storage_without_ranges_is_read(volume: ds.Volume, server: Server) -> None:
     server.ignores_ranges = True
     with volume.open("large.bin") as stream:
         stream.seek(1000)
@@ -165,14 +165,14 @@ def test_a_storage_without_ranges_is_read(volume: ds.Volume, server: Server) -> 
     assert volume.stat("large.bin").size == len(FILES["large.bin"])
 
 
-def test_forbidden_urls_are_refused(volume: ds.Volume, server: Server) -> None:
+def test_url_with_a_forbidden_scheme_is_refused(volume: ds.Volume, server: Server) -> None:
     server.url = "file:///etc/passwd?planted"
     with pytest.raises(ds.ProtocolError, match="scheme 'file'") as caught:
         volume.read_bytes("b.txt")
     assert "planted" not in f"{caught.value}"
 
 
-def test_a_server_without_credentials_and_urls_is_an_error(volume: ds.Volume, server: Server) -> None:
+def test_server_without_credentials_and_urls_is_an_error(volume: ds.Volume, server: Server) -> None:
     server.has_files = False
     with pytest.raises(ds.RequestError, match=r"storage credentials of volume s\.d\.v"):
         list(volume.files())
@@ -208,7 +208,7 @@ def test_pickled_directory_contains_no_urls(volume: ds.Volume) -> None:
 
 
 class Signing:
-    """Replaces the client of a server and its storage, and returns ``answers`` in turn."""
+    """Replaces the clients of the sharing server and the storage. It returns ``answers`` in order."""
 
     allowed_data = Allowed()
 
@@ -295,11 +295,11 @@ def test_refused_url_is_renewed_once() -> None:
     for error in (ds.DataError("x", table="s.d.v"), Transient(ds.TransportError("x", table="s.d.v"))):
         with pytest.raises(type(error)):
             Signing([error]).place().get("f")
-        # A volume is not a table, so the error names none.
+        # A volume is not a table, so the error names no table.
         assert getattr(error, "error", error).table is None  # type: ignore[attr-defined]
 
 
-def test_file_properties_are_requested_with_its_first_byte() -> None:
+def test_properties_of_a_file_come_with_its_first_byte() -> None:
     modified = "Wed, 21 Oct 2026 07:28:00 GMT"
     signing = Signing([Sent(Span(0, 1, 9), b"a", modified=modified)])
     result = signing.place().head("f")
@@ -315,7 +315,7 @@ def test_file_properties_are_requested_with_its_first_byte() -> None:
         Signing([Sent(Span(0, 1, None), b"a")]).place().head("f")
 
 
-def test_directories_behind_urls_are_listed_once() -> None:
+def test_directories_are_derived_from_listed_files() -> None:
     signing = Signing([])
     assert signing.place().location == "s3://b/v/"
     names = [["a/b/c", "a/b/d", "x"], ["a/e", "ab", "a/b/f", "a/g/h"]]

@@ -1,4 +1,4 @@
-"""Files of tables and directories from scripted stores: requests, retries and returned bytes."""
+"""Files of tables and directories, read from scripted stores: requests, retries and returned bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server(RestClient):
-    """A local sharing server with tables in its directories; it counts requests."""
+    """Replaces the client of a local sharing server. It returns a location for each asset and records the requests."""
 
     def __init__(self, location: str) -> None:
         super().__init__(Profile("http://127.0.0.1:1/p", BearerToken(Secret("planted")), 1))
@@ -181,7 +181,7 @@ def test_interrupted_transfer_resumes() -> None:
         read(Store(Refused(503, "9999")))
     with pytest.raises(TransportError, match="ended its response early for the file 'p'"):
         read(Store(*[body(0, 40, sent=b"")] * 3))
-    # Only attempts without progress count.
+    # Only attempts without progress count as failed.
     assert read(Store(*(body(at, at + 10, broken=True) for at in range(0, 100, 10)), body(100, 100))) == DATA
     for status in (404, 403, 412):
         with pytest.raises(Refused) as refused:
@@ -223,7 +223,7 @@ def stored(files: TableFiles, *answers: Any) -> Store:
     return store
 
 
-def test_log_file_is_read_completely_or_fails(files: TableFiles, tmp_path: Path) -> None:
+def test_log_file_is_read_completely_or_an_error_is_raised(files: TableFiles, tmp_path: Path) -> None:
     address = f"{files.location}/a%20b"
     assert address == f"file://{tmp_path}/t/a%20b"
     closed: list[bool] = []
@@ -261,7 +261,7 @@ def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
         assert caught.value.table == "s.d.t"
 
 
-def test_request_for_a_data_file_is_forwarded(files: TableFiles) -> None:
+def test_data_file_is_read_from_the_store_by_range(files: TableFiles) -> None:
     closed: list[bool] = []
     received: list[Any] = []
 
@@ -289,7 +289,7 @@ def test_request_for_a_data_file_is_forwarded(files: TableFiles) -> None:
     assert caught.value.table == "s.d.t"
 
 
-def test_placed_file_has_its_location_and_commit(files: TableFiles) -> None:
+def test_file_gets_its_location_version_and_timestamp(files: TableFiles) -> None:
     top = files.location
     add = AddFile(path="a%20b", partition_values={}, size=1, modification_time=1, data_change=True)
     result = files.placed(add)
@@ -361,7 +361,7 @@ def test_log_files_are_prefetched(files: TableFiles, monkeypatch: pytest.MonkeyP
     assert begun == ["a", "b"]
     assert log.open("a").read() == b"ahead a"
     assert begun == ["a", "b", "c"]
-    # Files that were not expected, or not prefetched yet, are read now.
+    # Files that were not announced, or whose prefetched bytes were already taken, are read now.
     assert log.open("x").read() == b"now"
     assert log.open("a").read() == b"now"
     assert begun == ["a", "b", "c"]
@@ -468,7 +468,7 @@ def test_asset_is_read_at_the_location_of_its_credentials(tmp_path: Path) -> Non
     assert server.asked[-1] == (AssetRef(VOLUME, NAME), f"file://{tmp_path}")
 
 
-def test_pieces_of_a_transfer_are_joined() -> None:
+def test_transfer_is_read_whole_from_pieces_and_retries() -> None:
     assert bytes(reading(Store(body(piece=1000))).read()) == DATA
     assert bytes(reading(Store(body(0, 40, broken=True), body(40))).read()) == DATA
     assert bytes(reading(Store(body(0, 0, 0))).read()) == b""
@@ -491,7 +491,7 @@ def test_closed_log_stops_prefetching(files: TableFiles, monkeypatch: pytest.Mon
     assert ends == [{"cancel_futures": True}]
 
 
-def test_changes_cover_versions_with_the_feed_enabled(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     completed: list[int] = []
 
     def complete(log: object, action: RemoveFile, version: int, table: str) -> RemoveFile:
@@ -596,7 +596,7 @@ def test_range_of_a_feed_must_be_within_the_log() -> None:
     assert late.value.table == "s.d.t"
 
 
-def test_commit_info_goes_back_as_far_as_the_log(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_read_back_to_the_start_of_the_log(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Metadata(id="i", schema_string="{}", configuration={"delta.enableChangeDataFeed": "true"})
     info = CommitInfo()
     commits = [

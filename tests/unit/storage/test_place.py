@@ -306,7 +306,7 @@ def test_listing_that_keeps_failing_is_an_error(stored: place.Place, monkeypatch
 @pytest.mark.parametrize(
     ("listed", "etag"), [("0x8D", '"0x8D"'), ('"0x8D"', '"0x8D"'), ('W/"1"', 'W/"1"'), (None, None)]
 )
-def test_etag_of_a_listing_equals_the_header(
+def test_etag_of_a_listing_is_quoted_as_in_the_header(
     stored: place.Place, monkeypatch: pytest.MonkeyPatch, listed: str | None, etag: str | None
 ) -> None:
     import obstore
@@ -358,7 +358,7 @@ def test_pickled_directory_reads_in_another_process(stored: place.Place, bucket:
 
 
 @pytest.mark.alone
-def test_forked_process_raises_an_error(stored: place.Place, bucket: Bucket) -> None:
+def test_read_in_a_forked_process_is_an_error(stored: place.Place, bucket: Bucket) -> None:
     bucket.put("root/a", b"1")
     assert paths(stored) == ["a"]
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""Errors of stores: the reported text, and that nothing else of the store's message is shown."""
+"""Errors of stores: which text is reported, and that the rest of the store's message is never shown."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_refusal_names_the_setting_that_may_be_wrong(error: Exception, status: i
         (OSError("planted"), "it did not respond"),
     ],
 )
-def test_transient_errors_are_retried(error: Exception, message: str) -> None:
+def test_temporary_store_failures_are_transient(error: Exception, message: str) -> None:
     result = translated(error, "volume a.b.c", None)
 
     assert isinstance(result, Transient)

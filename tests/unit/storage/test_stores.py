@@ -1,4 +1,4 @@
-"""Locations and settings: the store, endpoint and credentials they select."""
+"""Locations and settings, and the store, endpoint and credentials that they select."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_location_selects_the_store_of_its_cloud(location: str) -> None:
 
 @pytest.mark.parametrize("location", CLOUD)
 @pytest.mark.parametrize("cloud", [AWS, AZURE, GOOGLE, R2])
-def test_credentials_of_another_cloud_are_named(location: str, cloud: str) -> None:
+def test_error_names_the_cloud_of_the_wrong_credentials(location: str, cloud: str) -> None:
     if cloud == CLOUD[location] or (cloud == R2 and location == S3):
         return
     with pytest.raises(ProtocolError, match=f"found those of {cloud}"):
@@ -95,7 +95,7 @@ def test_credentials_of_another_cloud_are_named(location: str, cloud: str) -> No
 
 
 @pytest.mark.parametrize("location", CLOUD)
-def test_custom_endpoint_has_one_option_for_every_store(location: str) -> None:
+def test_endpoint_option_applies_to_every_store(location: str) -> None:
     store = opened(location, CLOUD[location], {"endpoint": "http://127.0.0.1:1/x", "region": "r-1"})
 
     assert "http://127.0.0.1:1/x" in str(store.config)
@@ -152,7 +152,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert "planted" not in str(caught.value)
 
 
-def test_aws_environment_settings_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aws_environment_sets_the_endpoint_but_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
@@ -202,7 +202,7 @@ def test_endpoint_from_a_server_must_be_allowed(endpoint: str, monkeypatch: pyte
         (S3, AWS, {}, {"access_point": "arn:aws:s3-outposts:x"}, UnsupportedFeatureError, "access point"),
     ],
 )
-def test_invalid_settings_are_named(
+def test_error_names_an_invalid_setting(
     location: str, cloud: str, options: dict[str, str], stated: dict[str, str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -248,7 +248,7 @@ def test_certificate_and_proxy_options_are_used(monkeypatch: pytest.MonkeyPatch)
     assert b"BEGIN CERTIFICATE" in bytes(store.client_options["root_certificate"])
 
 
-def test_directory_of_certificates_is_not_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_directory_is_not_used_as_a_ca_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path))
     assert "root_certificate" not in opened(S3, AWS).client_options
 
@@ -280,7 +280,7 @@ def test_region_of_a_bucket_is_requested_from_s3(
     assert stores.bucket_region("bucket", options) == region
 
 
-def test_known_region_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_is_requested_only_if_not_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def region(bucket: str, options: ReadOptions) -> str:
