@@ -62,7 +62,7 @@ def test_faults_have_the_results_in_the_documentation(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4 if os.environ.get("UPDATE_DOCS") else 24) as pool:
         outcomes = dict(zip(cases, pool.map(lambda case: _outcome(tmp_path / "t", *case), cases), strict=True))
 
-    lines = ["| fault | of | once | always |", "|---|---|---|---|"]
+    lines = ["| fault | target | once | always |", "|---|---|---|---|"]
     for kind in FAULTS:
         if kind.name in UNNOTICED:
             lines.append(f"| {kind.doc.replace('VALUE', 'N')} | {kind.target.value} | {UNNOTICED[kind.name]} | |")
