@@ -1,4 +1,4 @@
-"""Delta tables for tests, written by hand: real Parquet files, and a log with exactly the actions of the test.
+"""Write Delta tables for tests: real Parquet files, and a log with exactly the actions that a test commits.
 
 The client's code is not used, except to encode deletion vectors.
 """
@@ -39,8 +39,8 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A file of a table: its path in the log, bytes, partition values, rows, optional deletion vector, and the rows
-    whose values no read may evaluate."""
+    """A file of a table: its path in the log, its size in bytes, its partition values, its number of rows, an optional
+    deletion vector, and the positions of the rows whose values no read may evaluate."""
 
     path: str
     size: int
@@ -107,7 +107,7 @@ class TableWriter:
         row_group_size: int | None = None,
         deleting: Sequence[int] = (),
     ) -> DataFile:
-        """Write a data file of ``size`` bytes if given; it is not part of the table until a commit adds it.
+        """Write a data file, of exactly ``size`` bytes if given. It is not part of the table until a commit adds it.
 
         A deletion vector removes the rows ``deleting``, whose values no read may evaluate.
         """
@@ -127,7 +127,7 @@ class TableWriter:
         )
 
     def insert(self, *files: Rows | DataFile, data_change: bool = True) -> int:
-        """Commit added files, given as files or as rows; return the version."""
+        """Commit added files, each given as a file or as its rows; return the version."""
         return self.commit(add=[f if isinstance(f, DataFile) else self.file(f) for f in files], data_change=data_change)
 
     def commit(
@@ -250,7 +250,7 @@ def _parquet(table: pa.Table, size: int | None, row_group_size: int | None) -> b
     content = _padded(table, row_group_size, 0)
     if size is None:
         return content
-    # The length of the padding takes one byte or more, so some sizes need a slightly shorter padding.
+    # The padding's length is stored in one or more bytes, so some file sizes need slightly less padding.
     for padding in range(size - len(content), size - len(content) - 4, -1):
         for name in ("padding", "padding_"):
             content = _padded(table, row_group_size, padding, name)

@@ -1,4 +1,4 @@
-"""Rules for the code that a program can check: imports, public names, sizes, module names, secrets."""
+"""Rules for the code that a test can check: imports, public names, sizes, module names, secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLIC_API = ROOT / "tests" / "public_api.txt"
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 60
 MAX_POSITIONAL = 7
-# A command is defined by its options: typer reads them from the signature.
+# In these files the parameters of a function are the options of a command, so there may be many.
 COMMAND_LINES = (
     "delta_sharing_client/cli/asset_files.py",
     "delta_sharing_client/cli/commands.py",
@@ -35,35 +35,35 @@ COMMAND_LINES = (
 )
 # Modules that only one module of their own directory imports, and why each has its own subject.
 NOUNS_WITH_ONE_READER = {
-    "assets/filesystem.py": "what fsspec asks of a file system",
-    "assets/parts.py": "one large file; transfers.py is who does what at once",
-    "assets/transfers.py": "what is under way at once; download.py is what is missing and what is left",
-    "browse/assets.py": "what is shared besides tables' rows; routes.py has the paths",
-    "browse/code.py": "programs in other languages, as text",
-    "browse/downloads.py": "files on their way; routes.py has the paths",
+    "assets/filesystem.py": "the interface of fsspec",
+    "assets/parts.py": "the download of one large file in parts; transfers.py runs several downloads",
+    "assets/transfers.py": "several downloads at a time; download.py chooses the files",
+    "browse/assets.py": "assets besides tables; routes.py has the paths",
+    "browse/code.py": "generated programs",
+    "browse/downloads.py": "downloads in progress; routes.py has the paths",
     "browse/previews.py": "first rows and costs; routes.py has the paths",
-    "browse/routes.py": "which question has which answer; page.py listens",
+    "browse/routes.py": "the paths of requests and their responses; page.py listens",
     "browse/tables.py": "facts about one table; routes.py has the paths",
     "cli/commands.py": "the commands; program.py is the process around them",
-    "cli/shares.py": "the commands that list and describe, which read no rows",
+    "cli/shares.py": "the commands that list and describe, and read no rows",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
-    "delta/variant/encoding.py": "a specification of its own: Variant Binary Encoding",
+    "delta/variant/encoding.py": "a specification: Variant Binary Encoding",
     "iceberg/avro.py": "a file format: Avro's object containers",
     "iceberg/positions.py": "a file format: position delete files",
-    "iceberg/table_scan.py": "a snapshot becomes tasks; table.py loads it from the catalog",
+    "iceberg/table_scan.py": "converts a snapshot to tasks; shared_table.py loads the table from the catalog",
     "iceberg/table_schema.py": "a schema in Iceberg's JSON",
     "iceberg/file_bounds.py": "which files may have matching rows",
-    "mcp/tools.py": "what an assistant can ask; server.py speaks its protocol",
-    "predicates/sql.py": "one grammar; parse.py also reads tuples",
+    "mcp/tools.py": "the tools of an assistant; server.py implements the protocol",
+    "predicates/sql.py": "the grammar of SQL; parse.py also reads tuples",
     "protocol/auth.py": "sign-in",
     "protocol/response_stream.py": "a response from the network: its pages, polls and resumptions",
-    "read/polars_reader.py": "a library: what Polars decodes in place of Arrow",
-    "read/row_groups.py": "a file whose footer is read first; file.py chooses",
-    "read/whole_file.py": "a file that is downloaded whole; file.py chooses",
-    "run/scan.py": "the files of one read, on the loop; batches.py hands their rows to threads and coroutines",
+    "read/polars_reader.py": "decoding by Polars instead of Arrow",
+    "read/row_groups.py": "a file whose footer is read first; file.py chooses between the two ways",
+    "read/whole_file.py": "a file that is downloaded at once; file.py chooses between the two ways",
+    "run/scan.py": "the files of one read, on the loop; batches.py returns their rows to threads and coroutines",
     "storage/refusals.py": "what the errors of stores mean",
-    "spark/push_down.py": "Java in the driver, and the check of it",
-    "spark/served_table.py": "what is asked of a server for a relation; datasource.py is what Spark asks of us",
+    "spark/push_down.py": "the Java classes in the driver, and the check that they work",
+    "spark/served_table.py": "requests to the server for a relation; datasource.py has Spark's interface",
 }
 
 
@@ -101,7 +101,7 @@ def test_public_names_are_sorted_and_unique() -> None:
     assert [name for name in ds.__all__ if not hasattr(ds, name)] == []
 
 
-def test_every_public_name_is_typed_and_has_a_home() -> None:
+def test_both_lists_of_public_names_are_equal() -> None:
     """``__init__.py`` has every name twice: in an import for type checkers, and in the table of lazy imports."""
     tree = ast.parse(Path(ds.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
@@ -130,7 +130,7 @@ def test_public_signatures_equal_the_recorded_ones() -> None:
         home = module.__name__.rpartition(".")[2]
         for name in module.__all__:
             value = getattr(module, name)
-            # The module has duplicates of the entries above.
+            # The module also has names of the main package, which are recorded above.
             known = value is getattr(ds, name, None)
             lines += [f"{home}: {line}" for line in ([name] if known else _signatures(name, value))]
     lines += _command_lines(typer.main.get_command(app), "delta-sharing")
@@ -153,8 +153,8 @@ def test_every_public_name_has_a_docstring() -> None:
     assert missing == []
 
 
-# Functions that fail only for a wrong type: values, counters of a read, and attributes of errors. The classes of assets
-# document the errors of the first use of their attributes.
+# Members that need not document errors: they fail only for arguments of a wrong type, or, for assets, the class
+# documents the errors of the first use of an attribute.
 RAISES_NOTHING = re.compile(
     r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
@@ -190,7 +190,7 @@ def test_files_and_functions_are_short(path: Path) -> None:
             )
 
 
-def test_no_module_is_used_by_only_one_other() -> None:
+def test_modules_with_one_user_in_their_room_have_a_reason() -> None:
     package = ROOT / "delta_sharing_client"
     alone = set()
     for path, users in _importers(package).items():
@@ -207,7 +207,7 @@ def test_no_two_modules_have_the_same_name() -> None:
 
 
 def test_every_property_test_counts_its_cases() -> None:
-    """Without the relevant cases, a property passes without testing anything (``tests.quota``)."""
+    """A property without the relevant cases tests nothing (``tests.quota``)."""
     uncounted = []
     for path in (ROOT / "tests").rglob("test_*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -219,7 +219,7 @@ def test_every_property_test_counts_its_cases() -> None:
 
 
 def test_docstring_references_exist() -> None:
-    """Checks ``room.module`` and ``room.module.name`` in every comment and docstring."""
+    """Check every ``room.module`` and ``room.module.name`` in comments and docstrings."""
     package = ROOT / "delta_sharing_client"
     rooms = [path.name for path in package.iterdir() if (path / "__init__.py").exists()]
     pattern = re.compile(rf"``({'|'.join(rooms)})\.([a-z_]+|[A-Z]\w+)(?:\.(\w+))?``")
@@ -245,7 +245,7 @@ def test_docstring_references_exist() -> None:
             ("typer", "pydantic", "rich", "sqlglot", "fsspec", "polars"),
         ),
         ("from delta_sharing_client import load_as_arrow", ("pandas", "sqlglot", "fsspec", "polars", "duckdb")),
-        # Modules that listings import, also with an Iceberg catalog.
+        # The modules that listings import, even if the server has an Iceberg catalog.
         (
             "import delta_sharing_client.cli, delta_sharing_client.client, delta_sharing_client.iceberg.catalog",
             ("pyarrow", "numpy", "pandas", "sqlglot", "aiohttp"),
@@ -278,7 +278,7 @@ def test_files_name_no_machine_and_contain_no_secret() -> None:
 
 
 def _importers(package: Path) -> dict[Path, set[Path]]:
-    """Return the imports of each module of ``package`` within the package."""
+    """Return, for each module of ``package``, the modules of the package that import it."""
     files = sorted(package.rglob("*.py"))
     users: defaultdict[str, set[Path]] = defaultdict(set)
     for path in files:
@@ -294,7 +294,7 @@ def _tracked_text_files() -> list[str]:
     if listed.returncode:
         pytest.skip("not a git work tree: what belongs to the repository is unknown")
     suffixes = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".ipynb", ""}
-    # Logs of real tables are data, and their writers chose the contents.
+    # The logs of tables are left out: they are data, whose contents other writers chose.
     return [
         name
         for name in listed.stdout.split("\0")
@@ -307,7 +307,8 @@ def _tracked_text_files() -> list[str]:
 
 
 def _command_lines(command: Any, words: str) -> list[str]:
-    """Return each command with its arguments and options, on whose names and defaults scripts depend."""
+    """Return a line for each command, with its arguments and options, because scripts depend on their names and
+    defaults."""
     if hasattr(command, "commands"):
         nested = sorted(command.commands.items())
         return [line for name, inner in nested for line in _command_lines(inner, f"{words} {name}")]
@@ -326,7 +327,7 @@ def _members(name: str, value: object) -> list[tuple[str, object]]:
     """Return ``(line, object)`` for a public name, and for the public members that a class defines or inherits from
     us."""
     if not inspect.isclass(value):
-        # pytest passes the arguments of a fixture.
+        # A fixture is not a function here: its signature does not matter, as pytest passes its arguments.
         return [(f"{name}{_signature(value)}" if inspect.isfunction(value) else name, value)]
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     lines: list[tuple[str, object]] = [(f"class {name}({bases})", value)]
@@ -350,7 +351,7 @@ def _members(name: str, value: object) -> list[tuple[str, object]]:
 
 
 def _signature(value: object) -> str:
-    # Callers depend on names and defaults; mypy checks annotations.
+    # Annotations are left out: callers depend on names and defaults, and mypy checks the types.
     parameters = [p.replace(annotation=p.empty) for p in inspect.signature(value).parameters.values()]  # type: ignore[arg-type]
     return str(inspect.Signature(parameters))
 
@@ -358,9 +359,9 @@ def _signature(value: object) -> str:
 @pytest.mark.parametrize(
     "accessor",
     [
-        # The metadata of a chunk: a C++ exception ends the process. parquet.chunks reads the footer instead.
+        # pyarrow's metadata of a chunk may throw a C++ exception, which ends the process. Use parquet.chunks instead.
         r"row_group\([^)]*\)\.column\(",
-        # For the result of a kernel this crashes pyarrow 14; use arrow_forms.count_true.
+        # On the result of a kernel, this property crashes pyarrow 14. Use arrow_forms.count_true instead.
         r"(?<!mask)\.true_count\b",
     ],
 )

@@ -1,4 +1,4 @@
-"""The documentation is true: its tables are generated from the code, its examples run, and its links exist."""
+"""The documentation matches the code: its tables are generated from the code, its examples run, and its links exist."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ from tests.versions import PANDAS
 ROOT = Path(__file__).resolve().parent.parent
 ALL_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"))]
 
-# The types of Iceberg's specification ("Schemas and Data Types"): their names in the table, and an example in a schema.
+# The types of Iceberg's specification ("Schemas and Data Types"): the name of each in the table, and an example in a
+# schema.
 ICEBERG_TYPES: dict[str, object] = {
     **{name: name for name in ("boolean", "int", "long", "float", "double", "string", "uuid", "binary", "unknown")},
     **{name: name for name in ("date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")},
@@ -62,7 +63,7 @@ ICEBERG_TYPES: dict[str, object] = {
     "struct": {"type": "struct", "fields": [{"id": 2, "name": "a", "required": False, "type": "long"}]},
 }  # fmt: skip
 
-# One type for each line of the table: its name there, and in a schemaString.
+# For each row of the table: its name there, and an example of the type in a schemaString.
 TYPES: dict[str, object] = {
     "boolean": "boolean",
     "byte": "byte",
@@ -176,7 +177,7 @@ def test_command_line_page_lists_the_options_of_the_help() -> None:
     page = ROOT / "docs" / "cli.md"
 
     check_generated(page, "options", "\n".join(lines) + "\n")
-    # Options that the page names outside the table belong to some command.
+    # Every option that the page names outside the table must belong to a command.
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text())) <= known
 
 
@@ -195,7 +196,7 @@ def test_filter_page_lists_every_operator_and_function() -> None:
     assert [name for name in (*OPERATORS, *FUNCTIONS) if not re.search(rf"[`\"]{re.escape(name)}[`\"(]", table)] == []
 
 
-def test_every_solved_issue_names_an_existing_test() -> None:
+def test_every_issue_of_delta_sharing_names_an_existing_test() -> None:
     page = (ROOT / "docs" / "from-delta-sharing.md").read_text()
     table = page[page.index("| issue | what it is about |") :].split("\n\n")[0].splitlines()[2:]
     issues = [number for row in table for number in re.findall(r"#\d+", row.split("|")[1])]
@@ -216,7 +217,7 @@ def test_links_to_other_pages_and_files_exist(page: Path) -> None:
     assert [target for target in targets if ":" not in target and not (page.parent / target).exists()] == []
 
 
-# Other links cannot be checked offline: whoever adds one checks it.
+# Links to other sites cannot be checked offline, so whoever adds a link must check it.
 HOSTS = {
     "delta.io",
     "developmentseed.org",
@@ -235,7 +236,7 @@ def test_external_links_point_to_known_sites() -> None:
 
     assert [link for link in links if not re.fullmatch(r"https://[\w.-]+(/[\w./~%-]*)?(#[\w-]+)?", link)] == []
     assert {part.hostname for part in parts} == HOSTS
-    # At least an owner and a repository.
+    # Links to GitHub name at least an owner and a repository.
     assert [part.path for part in parts if part.hostname == "github.com" and part.path.strip("/").count("/") < 1] == []
 
 
@@ -255,7 +256,7 @@ def test_site_builds_without_warnings_or_external_requests(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_side_by_side_fits_a_window_of_1280_pixels(page: Path) -> None:
+def test_adjacent_code_blocks_fit_a_window_of_1280_pixels(page: Path) -> None:
     pairs = re.findall(r'^<div class="grid" markdown>$(.*?)^</div>$', page.read_text(), re.MULTILINE | re.DOTALL)
     assert [line for pair in pairs for line in pair.splitlines() if len(line) > 57] == []
 
@@ -268,7 +269,7 @@ def test_changelog_starts_with_the_current_version() -> None:
     assert newest == f"{released} (unreleased)" if ".dev" in version else newest.startswith(f"{released}, 2")
 
 
-# The change log tells of paths that were.
+# The change log mentions paths that no longer exist.
 CURRENT_PAGES = [page for page in ALL_PAGES if page.name != "CHANGELOG.md"]
 
 
@@ -282,7 +283,7 @@ def test_paths_in_pages_exist() -> None:
         if ("/" in path and path.split("/")[0] in beginnings)
         or (page.name in ("architecture.md", "CONTRIBUTING.md") and re.search(r"/|\.(py|md|toml|txt)$", path))
     ]
-    # The table of rooms names some modules without their room.
+    # The table of rooms has some module names without the directory.
     modules = {path.name for path in (ROOT / "delta_sharing_client").rglob("*.py")}
 
     assert len(named) > 100
@@ -306,7 +307,7 @@ def test_tests_named_in_pages_exist() -> None:
     ]
 
     assert len(named) > 50
-    # A test, a file of tests, or a file and a part of the name of one of its tests.
+    # A page may name a test, a file of tests, or a file and a part of the name of one of its tests.
     every = "\n".join(names.values()).split()
     missing = [one for one in named if one[2] not in names.get(one[1], "") or one[1] not in {*names, *every}]
     assert missing == []
@@ -320,7 +321,7 @@ def test_architecture_names_every_module_of_the_top_level() -> None:
 
 
 @pytest.mark.parametrize("example", examples("here"), ids=str)
-def test_python_example_returns_rows(example: Example, example_folder: Path, serve_demo: Any) -> None:
+def test_python_example_runs_and_returns_rows(example: Example, example_folder: Path, serve_demo: Any) -> None:
     serve_demo.reset_stats()
 
     results = [result for result in example.results() if result.rows is not None]
@@ -360,7 +361,7 @@ asyncio.run(read())
     assert kinds >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list", "Batches", "AsyncBatches", "Table"}
     assert all(result.rows for result in with_rows)
     without = {type(result.value).__name__ for result in empty if result.rows == 0}
-    # An empty scan may return batches without rows.
+    # A scan without rows may return no batch or an empty one, so batches are not required here.
     assert without >= {"DataFrame", "LazyFrame", "DuckDBPyRelation", "list"}
 
 
@@ -369,24 +370,25 @@ asyncio.run(read())
 def test_delta_sharing_examples_run_with_that_package(
     example: Example, example_folder: Path, incumbent_python: str
 ) -> None:
-    # The process of that package may abort (SIGABRT) at its end, which does not concern the example.
+    # A process with that package may abort (SIGABRT) at its end, after the example has run, so it gets three attempts.
     codes = (subprocess.run([incumbent_python, "-c", example.source], timeout=120).returncode for _ in range(3))
     assert next((code for code in codes if code >= 0), None) == 0
 
 
 @pytest.mark.parametrize("example", examples("here"), ids=str)
-def test_examples_do_not_need_a_clone(example: Example) -> None:
+def test_examples_need_only_the_installed_package(example: Example) -> None:
     assert re.findall(r"\b(?:import|from) (?:mock_server|tests|benchmarks)\b", example.source) == []
 
 
 def test_examples_have_known_kinds() -> None:
     kinds = {example.kind for example in examples()}
 
-    # No Postgres server is available here.
+    # Examples of the kinds "JVM connector" and "psycopg" are not run: they need the connector's jar and a Postgres
+    # server.
     assert kinds == {"here", "spark", "delta-sharing", "JVM connector", "psycopg"}
 
 
-# Lines of blocks without a language that no test runs as they are, and the tests that cover them.
+# Lines in blocks without a language that no test runs as they are, and what covers them instead.
 NOT_RUN = {
     r"bash (scripts/|\.ci/run)": "they are the suite and its demonstration",
     r"(venv/bin/)?pip install |python -m venv |source venv": "scripts/wheels installs each extra",
@@ -400,18 +402,20 @@ DRAWINGS = {("architecture.md", "protocol and servers"), ("replica.md", "_delta_
 
 def test_every_block_is_run_or_exempt_with_a_reason(tmp_path: Path) -> None:
     used, drawn, unknown = set(), set(), []
-    # The directories that the example configuration shares.
+    # The server's example configuration shares these directories.
     for directory in ("documents", "churn/1", "churn/2", "skills/report"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "skills/report/SKILL.md").write_text("---\ndescription: Writes a report\n---\n")
     for page in PAGES:
         for marks, block in re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
             language = marks.split(" ")[0]
-            if language in ("python", "py"):  # tests above and in tests/spark run the first, test_engines.py the second
+            # tests above and in tests/spark run blocks marked "python", and test_engines.py runs blocks marked "py"
+            if language in ("python", "py"):
                 continue
-            if page.name == "recipes.md":  # test_recipes.py runs all of them, and checks that
+            # test_recipes.py runs all blocks of this page, and checks that none is missing
+            if page.name == "recipes.md":
                 continue
-            if language == "json":  # the configuration of a program that starts an MCP server
+            if language == "json":  # the configuration of a program that starts our MCP server
                 (servers,) = json.loads(block).values()
                 for server in servers.values():
                     assert (server["command"], main([*server["args"], "--help"])) == ("delta-sharing", ExitCode.OK)
@@ -434,7 +438,7 @@ def test_every_block_is_run_or_exempt_with_a_reason(tmp_path: Path) -> None:
     assert drawn == DRAWINGS
 
 
-# A server does not exit by itself; it has its own tests.
+# ``delta-sharing serve`` does not exit by itself, so other tests run it.
 COMMAND = re.compile(r"^delta-sharing (?!serve)[a-z-].*", re.MULTILINE)
 WITH_COMMANDS = [page for page in PAGES if COMMAND.search(page.read_text())]
 
@@ -452,7 +456,7 @@ def test_command_lines_of_a_page_run(
         words = shlex.split(command, comments=True)[1:]
         assert main(words) == 0, (command, capsys.readouterr().err)
         printed = capsys.readouterr()
-        # A header with rows below it, or a line about the file.
+        # The command must print rows (below a header, if it prints one), or report that it wrote rows to a file.
         name = words[2] if words[0] == "-p" else words[0]
         has_header = name in ("head", "read", "changes", "sql") and not {"--json", "--explain"} & {*words}
         assert len(printed.out.splitlines()) > has_header or re.search(r"[1-9]\d* rows .*written", printed.err), command
@@ -476,21 +480,21 @@ def commands_of(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _schema(kind: object, *, nullable: bool) -> pa.Schema:
-    if kind == "variant":  # the default, without options
+    if kind == "variant":  # by default, variants are JSON text
         return pa.schema([pa.field("c", pa.string(), nullable)])
     field = {"name": "c", "type": kind, "nullable": nullable, "metadata": {}}
     return to_arrow_schema(parse_schema(json.dumps({"type": "struct", "fields": [field]})))
 
 
 def _kind_of(kind: object) -> object:
-    """Return the properties that the types of one line share."""
+    """Return a key that is the same for all types of one row of the table."""
     field = {"name": "c", "type": kind, "nullable": True, "metadata": {}}
     parsed = parse_schema(json.dumps({"type": "struct", "fields": [field]})).fields[0].type
     return parsed.base if isinstance(parsed, PrimitiveType) else type(parsed)
 
 
 def _of_iceberg() -> dict[object, list[str]]:
-    """Return the names of Iceberg's types by our names."""
+    """Return the names of Iceberg's types by the keys of ``_kind_of``."""
     results: dict[object, list[str]] = {}
     for name, kind in ICEBERG_TYPES.items():
         schema = {"type": "struct", "fields": [{"id": 1, "name": "c", "required": False, "type": kind}]}

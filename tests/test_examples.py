@@ -1,4 +1,4 @@
-"""The examples in docstrings of public names run, and the most used names have one."""
+"""The examples in docstrings of public names run, and the most used names have an example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client.scans import ReadOutputs
 
-# Each output of a read has an example; the Spark tests run Spark's.
+# Each output of a read must have an example; the Spark tests run the example of ``to_spark``.
 OUTPUTS = {f"Scan.{name}" for name in dir(ds.Scan) if not name.startswith("_") and hasattr(ReadOutputs, name)}
 MOST_USED = {
     "SharedTable",
@@ -70,7 +70,7 @@ def test_most_used_names_have_examples() -> None:
 def test_docstring_examples_run(name: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
-    # As in the example of the class SharedTable.
+    # The examples use the variable ``table`` of the example of the class SharedTable.
     EXAMPLES[name].globs["table"] = ds.SharingClient("demo.share").table("demo.shop.orders")
     output: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(EXAMPLES[name], out=output.append)

@@ -1,4 +1,4 @@
-"""Requirements of a release: correct metadata, complete files, secure workflows."""
+"""A release has correct metadata, complete files and secure workflows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _metadata(home: str) -> dict[str, Any]:
     return metadata
 
 
-def test_metadata_has_no_home_page_until_one_exists() -> None:
+def test_metadata_without_a_home_page_has_no_broken_link() -> None:
     metadata = _metadata("")
     text = metadata["readme"]["text"]
 
@@ -46,7 +46,7 @@ def test_metadata_has_no_home_page_until_one_exists() -> None:
     assert "![" not in text
 
 
-def test_every_link_uses_the_configured_base() -> None:
+def test_every_link_in_the_metadata_uses_the_home_page() -> None:
     metadata = _metadata(HOME)
     text = metadata["readme"]["text"]
     relative = re.findall(r"\]\((?!https://)([^)]*)\)", (ROOT / "README.md").read_text())
@@ -59,7 +59,7 @@ def test_every_link_uses_the_configured_base() -> None:
     assert f"]({HOME}/raw/main/docs/overview.svg)" in text
 
 
-def test_release_links_point_to_its_tag() -> None:
+def test_links_of_a_release_point_to_its_tag() -> None:
     long_description = runpy.run_path(str(ROOT / "hatch_build.py"))["long_description"]
     readme = "[a](docs/a.md#b) ![c](d.svg)\n[e](https://x.org) `[f](g)`"
 
@@ -129,7 +129,7 @@ def test_conda_recipe_has_the_requirements_of_the_package() -> None:
 
 
 def _named(lines: list[str]) -> dict[str, str]:
-    """Return name -> range; DuckDB's Python package has another name on conda-forge."""
+    """Return the version ranges by package name; some packages have the prefix "python-" on conda-forge."""
     parsed = [Requirement(line) for line in lines]
     return {one.name.lower().removeprefix("python-"): str(one.specifier) for one in parsed}
 
@@ -178,7 +178,7 @@ def test_tag_must_match_the_version_in_every_file(tmp_path: Path) -> None:
     assert problems("v1.2.3", tmp_path) == [
         "CHANGELOG.md begins with '1.2.3 (unreleased)', not with '1.2.3, YYYY-MM-DD'."
     ]
-    # A development version is not a release.
+    # A development version cannot be released.
     assert problems(f"v{delta_sharing_client.__version__}") != [] or ".dev" not in delta_sharing_client.__version__
 
 
@@ -195,7 +195,7 @@ def test_issue_forms_are_valid(name: str) -> None:
 
 
 def test_sdist_tests_import_only_installed_packages() -> None:
-    """``scripts/wheels`` runs them with these extras and the dependency group ``test``."""
+    """``scripts/wheels`` runs the tests of the sdist with these extras and the dependency group ``test``."""
     extras = re.search(r'install "\$work/tests" .*\[(.*)\]', (ROOT / "scripts" / "wheels").read_text())
     assert extras is not None
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
@@ -205,7 +205,7 @@ def test_sdist_tests_import_only_installed_packages() -> None:
     for entry in groups["test"]:
         lines += [entry] if isinstance(entry, str) else groups[entry["include-group"]]
     installed = {Requirement(line).name.lower() for line in lines}
-    # Dependencies of these packages and of pytest.
+    # These packages are installed as dependencies of the others.
     installed |= {"numpy", "packaging", "pluggy"}
 
     missing = {}

@@ -1,4 +1,4 @@
-"""Every message that a caller can see is a sentence; the convention is checked for every ``raise`` of the sources."""
+"""Every message that a caller can see is a sentence; this is checked wherever the sources create an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = {
     "not_found",
     "unsupported",
 }
-# Represents an inserted value, so that the sentence around it can be checked.
+# A placeholder for inserted values, so that the sentence around them can be checked.
 VALUE = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -50,7 +50,7 @@ def test_messages_are_sentences(path: Path) -> None:
         ('No column "a".', "names something in double quotation marks"),
     ],
 )
-def test_check_of_the_convention_detects_violations(message: str, complaint: str | None) -> None:
+def test_messages_that_are_not_sentences_are_found(message: str, complaint: str | None) -> None:
     assert _complaint(message) == complaint
 
 
@@ -67,7 +67,8 @@ def _complaint(message: str) -> str | None:
 
 
 def _is_whole(message: str) -> bool:
-    """Whether a value at the end is a whole sentence made elsewhere: ``{}`` or ``One sentence. {}``."""
+    """Whether the value at the end is a whole sentence that other code creates, as in ``{}`` or ``One sentence.
+    {}``."""
     before = message[: -len(VALUE)].rstrip()
     return not before or before.endswith((".", "?", VALUE))
 
@@ -82,7 +83,7 @@ def _messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _text(node: ast.expr) -> str | None:
-    """Return a literal message with ``VALUE`` for inserted values, or ``None`` for a message made elsewhere."""
+    """Return a literal message with ``VALUE`` for inserted values, or ``None`` if the message is not a literal."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):

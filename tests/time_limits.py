@@ -1,4 +1,4 @@
-"""Time limits in tests, in seconds of an idle machine; a slow or busy machine gets more.
+"""Time limits in tests, in seconds of an idle machine; a slow or busy machine gets more time.
 
 ::
 
@@ -18,16 +18,16 @@ import threading
 import time
 from collections.abc import Callable
 
-# For operations that end soon, and for how long a test waits for something that should not happen.
+# The limit for fast operations, and the time after which a test gives up waiting.
 SOON = 5.0
 HANGS = 120.0
-# The reference task, and its seconds on an idle machine with two cores of 2024.
+# The size of the reference task, and the seconds that it takes on an idle machine with two cores from 2024.
 _BLOCKS, _TURNS, _REFERENCE = 300, 2000, 0.06
 _TRIES = 3
 
 
 class Stopwatch:
-    """The time since its creation by ``now``: wall time, or processor time (``time.process_time``)."""
+    """Measures the time since its creation with ``now``: wall time, or processor time (``time.process_time``)."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -40,29 +40,29 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """The seconds until now."""
+        """The seconds since the creation."""
         return self._now() - self._begun
 
     def within(self, seconds: float) -> bool:
-        """Whether an idle machine would have needed less than ``seconds`` until now."""
+        """Whether less than ``seconds`` of an idle machine have passed since the creation."""
         self.took, self.allowed = self.seconds, seconds
         for _ in range(_TRIES):
             if self.took < self.allowed:
                 return True
-            # The load varies: the highest of a few measurements.
+            # The load varies, so the highest of a few measurements counts.
             self.allowed = max(self.allowed, seconds * slowness(self._now))
         return self.took < self.allowed
 
 
 def slowness(now: Callable[[], float] = time.monotonic) -> float:
-    """Return how many times longer this machine takes for the reference task than an idle one, at least 1."""
+    """Return how many times as long as an idle machine this one takes for the reference task; at least 1."""
     begun = now()
     _work()
     return max(1.0, (now() - begun) / _REFERENCE)
 
 
 def _work() -> None:
-    # Computation and hand-over between threads, which a busy machine delays most.
+    # Compute, and pass items between threads, because a busy machine delays this most.
     block = bytes(65_536)
     for _ in range(_BLOCKS):
         hashlib.sha256(block).digest()

@@ -1,4 +1,4 @@
-"""Inline deletion vectors in the forms of several writers, and poisoned values for the rows they remove.
+"""Create inline deletion vectors in the forms of several writers, and put poison values into the rows that they remove.
 
 The client reads inline vectors but writes files.
 """
@@ -17,10 +17,11 @@ from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_f
 
 
 def encode_inline(vector: DeletionVector, *, text_padding: bool = False) -> DeletionVectorDescriptor:
-    """Return an inline descriptor of ``vector``, padded like Delta or given as ``in_padded_text``."""
+    """Return an inline descriptor of ``vector``. Its bytes are padded as Delta Lake does it, or its text as in
+    ``in_padded_text``."""
     file, (stored,) = encode_file([vector], "file:///vector")
     offset = stored.offset or 0
-    # In a file, the bytes are between their size and their checksum.
+    # In a file, the bytes of a vector are between their size and their checksum.
     data = file[offset + 4 : offset + 4 + stored.size_in_bytes]
     text = in_padded_text(data) if text_padding else z85_encode(data + bytes(-len(data) % 4))
     return DeletionVectorDescriptor("i", text, len(data), vector.cardinality)
@@ -41,7 +42,7 @@ def in_padded_text(data: bytes) -> str:
 
 # --- removed rows ---
 
-# Values that no evaluated row may have: for each type, values that overflow, divide by zero, are unordered or are not
+# For each type, values for removed rows whose evaluation fails: they overflow, divide by zero, have no order or are not
 # valid text.
 _POISON: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Array]]] = [
     (pa.types.is_signed_integer, lambda kind: pa.array([(1 << kind.bit_width - 1) - 1, 0], kind)),
@@ -60,12 +61,13 @@ _HALVES = pa.array([0, 1, 2], pa.int32())
 
 
 def poison(kind: pa.DataType) -> pa.Array:
-    """Return two values of a type that make every evaluation fail."""
+    """Return two values of a type whose evaluation fails."""
     return next(make(kind) for fits, make in _POISON if fits(kind))
 
 
 def poisoned(rows: pa.Table, positions: Sequence[int]) -> pa.Table:
-    """Return ``rows`` with poison at ``positions``, including nested fields; these rows must be removed."""
+    """Return ``rows`` with poison values in the rows at ``positions``, also in nested fields. A deletion vector must
+    remove these rows."""
     if not len(positions):
         return rows
     indices = list(range(len(rows)))
@@ -86,20 +88,21 @@ KINDS = {"array", "run", "bitset", "0 over", "1 over", "2 over", "3 over", "limi
 
 
 def container_values() -> st.SearchStrategy[list[int]]:
-    """Values of one container, in a form that ``bitmaps`` may store as array, runs or bitset."""
+    """Return a strategy for the values of one container, which ``bitmaps`` may store as an array, as runs or as a
+    bitset."""
     scattered = st.lists(st.integers(0, CONTAINER - 1), min_size=1, max_size=20)
     run = st.tuples(st.integers(0, CONTAINER - 1), st.integers(1, 9000))
     runs = st.lists(run, min_size=1, max_size=4).map(
         lambda pairs: [value for start, rows in pairs for value in range(start, min(start + rows, CONTAINER))]
     )
-    # Every other value, so that runs do not pay off, around the count at which an array becomes a bitset.
+    # Every second value, so that runs would take more space, and about as many as turn an array into a bitset.
     many = st.integers(_ARRAY_LIMIT - 1, _ARRAY_LIMIT + 2).map(lambda count: list(range(1, 2 * count, 2)))
     return scattered | runs | many
 
 
 @st.composite
 def bitmaps(draw: st.DrawFn, keys: Sequence[int]) -> pyroaring.BitMap64:
-    """A bitmap of some of the containers ``keys``; the first value of container k is k * 65,536."""
+    """Draw a bitmap of some of the containers ``keys``; the first value of container k is k * 65,536."""
     result = pyroaring.BitMap64()
     for key in draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)):
         result |= pyroaring.BitMap64([key * CONTAINER + value for value in draw(container_values())])
@@ -109,7 +112,7 @@ def bitmaps(draw: st.DrawFn, keys: Sequence[int]) -> pyroaring.BitMap64:
 
 
 def kinds(bitmap: pyroaring.BitMap64, size: int, keys: Sequence[int]) -> set[str]:
-    """Return the elements of ``KINDS`` in a bitmap of the containers ``keys`` with ``size`` serialized bytes."""
+    """Return which ``KINDS`` occur in a bitmap of the containers ``keys`` that has ``size`` serialized bytes."""
     counts = bitmap.get_statistics()
     results = {kind for kind in ("array", "run", "bitset") if counts[f"n_{kind}_containers"]}
     if any(bitmap.range_cardinality(key * CONTAINER, (key + 1) * CONTAINER) == _ARRAY_LIMIT + 1 for key in keys):

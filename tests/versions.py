@@ -1,4 +1,4 @@
-"""The installed versions of libraries; `scripts/versions oldest` runs the tests with old ones."""
+"""The installed versions of libraries; `scripts/versions oldest` runs the tests with the oldest supported versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PANDAS = int(pd.__version__.partition(".")[0])
 PYARROW = int(pa.__version__.partition(".")[0])
 # pandas 1 always uses nanoseconds.
 TIME_UNIT = "us" if PANDAS >= 2 else "ns"
-# Tables with files that an old pyarrow cannot open, and the first version that can.
+# Tables with files that old versions of pyarrow cannot open, and the first version that can.
 NEWEST_TYPES = {"variant-stats-no-checkpoint": 22}
 
 
@@ -30,7 +30,7 @@ TAKES_VIEWS = PYARROW >= 16
 
 
 def parquet_settings(**settings: object) -> dict[str, object]:
-    """Return the settings of a Parquet writer or reader that this pyarrow supports."""
+    """Return those of the settings for a Parquet writer or reader that this pyarrow supports."""
     return {name: value for name, value in settings.items() if _PARQUET_SETTINGS.get(name, 0) <= PYARROW}
 
 
@@ -44,7 +44,8 @@ def understood(cases: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def rows_of_deltalake(table: DeltaTable, column: str) -> list[Any]:
-    """Return the values of a column of files that deltalake lists; an old pyarrow does not accept its schemas."""
+    """Return the values of a column in the files that deltalake lists. They are read one by one, because an old pyarrow
+    does not accept the schemas of deltalake."""
     results: list[Any] = []
     for uri in table.file_uris():
         results += pq.ParquetFile(uri).read([column])[column].to_pylist()

@@ -1,4 +1,4 @@
-"""A client of the page of ``delta-sharing browse`` that sends the same requests without a browser."""
+"""A client that sends the requests of the page of ``delta-sharing browse`` without a browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.time_limits import HANGS, Stopwatch
 
 
 class Visitor:
-    """Opens the URL, and so has the cookie and the key."""
+    """Opens the URL, which gives it the cookie and the key, and sends requests."""
 
     def __init__(self, address: str) -> None:
         self.base = address.partition("/?")[0]
@@ -47,7 +47,7 @@ class Visitor:
         return result
 
     def preview(self, **values: Any) -> dict[str, Any]:
-        """Return the first rows like the page: plan, then read."""
+        """Plan and then read the first rows, as the page does; return both results."""
         plan = self.ask("plan", **values)
         return plan | self.ask("preview", plan=plan["plan"])
 
@@ -60,8 +60,8 @@ class Visitor:
         return progress
 
     def downloaded(self, question: str = "download", **values: Any) -> requests.Response:
-        """Return the file of a download once it exists."""
+        """Return the response with the file of a download, once the file is complete."""
         result = self.until(self.ask(question, **values), lambda one: one["state"] != "running")
         assert result["state"] == "ready", result
-        # A partial file would look complete.
+        # The request has a range, which the server must ignore, because a partial file would look complete.
         return self.http.get(f"{self.base}/files/{result['file']}", headers={"Range": "bytes=0-1"}, timeout=HANGS)

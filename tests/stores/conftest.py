@@ -1,4 +1,4 @@
-"""The stores that ``scripts/stores`` and ``scripts/s3`` start: their contents and credentials."""
+"""Connect to the stores that ``scripts/stores`` and ``scripts/s3`` start, and create credentials for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delta_sharing_client.redact import Secret
 from mock_server.s3 import S3Settings
 
 AZURITE, GOOGLE, VERSITY = "DELTA_SHARING_AZURITE", "DELTA_SHARING_FAKE_GCS", "DELTA_SHARING_VERSITYGW"
-# Azurite's account, a fixed one that its documentation publishes.
+# Azurite has a fixed account, which its documentation publishes.
 ACCOUNT = "devstoreaccount1"
 KEY = base64.b64decode("Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==")
 SAS_VERSION = "2020-08-04"
@@ -34,7 +34,7 @@ Vendor = Callable[[str, float], Mapping[str, object]]
 
 
 def signature(permissions: str, seconds: float) -> str:
-    """A shared access signature of the account, like one that a provider's server requests from Azure."""
+    """Return a shared access signature for the account, like those that a provider's server creates for Azure."""
     end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
     until = end.strftime("%Y-%m-%dT%H:%M:%SZ")
     lines = [ACCOUNT, permissions, "b", "sco", "", until, "", "https,http", SAS_VERSION, ""]
@@ -89,7 +89,8 @@ def fake_gcs(endpoint: str) -> Store:
 
 
 def versitygw(endpoint: str) -> Store:
-    """An S3 server without a token service: its keys are those of the account, without a session token."""
+    """Connect to an S3 server without a token service; its credentials are the account's keys, without a session
+    token."""
     client = boto3.client(
         "s3",
         endpoint_url=endpoint,

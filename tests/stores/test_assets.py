@@ -1,5 +1,5 @@
-"""Files of a volume in the stores that `scripts/stores` and `scripts/s3` start: listings, reads and downloads,
-special names, pages, and credentials that expire between two files."""
+"""A volume's files in the stores that `scripts/stores` and `scripts/s3` start are listed, read and downloaded, with
+special names, several pages, and credentials that expire between two files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.stores
 
 OPTIONS = ds.ReadOptions(max_attempts=2)
 ODD = ["a b/c d.txt", "umlaut/Größe 100%.csv", "x=1/y=2/z+.txt", "deep/er/and/deeper/still.txt", 'quote\'d "name".txt']
-# More than one page of any of these stores, whose pages have 1,000 names (5,000 in Azure).
+# More files than fit a page of a listing, which has 1,000 names (5,000 in Azure).
 MANY = 1100
 Open = Callable[..., contextlib.AbstractContextManager[ds.Volume]]
 
 
 @pytest.fixture
 def opened(store: Store) -> Open:
-    """Open the volume of a directory in the store."""
+    """Return a function that shares a directory of the store as a volume and opens the volume."""
 
     @contextlib.contextmanager
     def open_volume(directory: str, vendors: Mapping[str, Vendor] | None = None, **options: Any) -> Iterator[ds.Volume]:
@@ -53,7 +53,7 @@ def opened(store: Store) -> Open:
 
 @pytest.fixture
 def directory(store: Store) -> str:
-    """A unique directory name in the store."""
+    """A directory name that no other test uses."""
     return f"assets/{time.time_ns()}"
 
 
@@ -66,7 +66,7 @@ def test_special_names_are_listed_read_and_downloaded(
 ) -> None:
     for path in ODD:
         store.put(f"{directory}/{path}", content(path))
-    # Next to the directory, with a name that starts with the directory's name.
+    # A sibling of the directory, whose name begins with the directory's name.
     store.put(f"{directory}-not/other.txt", b"other")
     with opened(directory) as volume:
         assert sorted(file.path for file in volume.files()) == sorted(ODD)
@@ -81,7 +81,7 @@ def test_special_names_are_listed_read_and_downloaded(
             volume.read_bytes("missing.txt")
 
 
-def test_large_file_is_read_in_parts_and_from_any_position(
+def test_large_file_is_read_from_any_position(
     store: Store, opened: Open, directory: str, tmp_path: pathlib.Path
 ) -> None:
     large = os.urandom(20 * 1024 * 1024)
@@ -107,7 +107,7 @@ def test_long_listing_has_every_file(store: Store, opened: Open, directory: str)
         )
 
 
-def test_file_system_reads_a_frame(store: Store, opened: Open, directory: str) -> None:
+def test_pandas_reads_a_file_through_the_file_system(store: Store, opened: Open, directory: str) -> None:
     store.put(f"{directory}/prices/a.csv", b"name,price\nlamp,24.5\n")
     store.put(f"{directory}/prices/b.csv", b"name,price\nchair,89\n")
     with opened(directory) as volume:

@@ -1,4 +1,4 @@
-"""Directory access to emulators of the Azure and Google stores, and to an S3 server.
+"""Directory access to emulators of the stores of Azure and Google, and to an S3 server.
 
 `scripts/stores` and `scripts/s3` start them.
 
@@ -30,12 +30,13 @@ pytestmark = pytest.mark.stores
 
 DIRECTORY = ds.ReadOptions(access_mode=ds.AccessMode.DIR, max_attempts=2)
 
-# Its log names a file with a local path, which no store has.
+# The log of the excluded table has a local path, which does not exist in a store.
 BOTH_WAYS = [name for name in READABLE if name != "table-with-dv-special-char.encoded"]
 
 
 def shared(store: Store, root: pathlib.Path, name: str) -> catalog.TableEntry:
-    """A local table that is also in the store: it is read locally by URL, and from the store by directory."""
+    """Upload a local table to the store, and return its entry: by URL it is read locally, and as a directory from the
+    store."""
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         store.put(f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes())
     (entry,) = catalog.from_mapping({f"golden.corpus.{name}": root}).tables
@@ -56,7 +57,7 @@ def served(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.mark.filterwarnings("ignore:_last_checkpoint")
 @pytest.mark.parametrize("name", BOTH_WAYS)
-def test_golden_table_in_a_store_equals_the_one_read_by_url(store: Store, served: Served, name: str) -> None:
+def test_golden_table_in_a_store_has_the_rows_read_by_url(store: Store, served: Served, name: str) -> None:
     table = served.table(name)
     by_url = dataclasses.replace(table.options, access_mode=ds.AccessMode.URL)
     direct = table.scan()
@@ -110,11 +111,11 @@ def test_credentials_expiring_during_a_read_are_renewed(store: Store, tmp_path: 
 
     assert sorted(ids) == list(range(12))
     assert len(given) > 2
-    # Each one before the previous one expired.
+    # Each renewal was before the previous credentials expired.
     assert all(later - earlier < 3.5 for earlier, later in itertools.pairwise(given))
 
 
-def test_expired_credentials_are_refused_and_named(store: Store, tmp_path: pathlib.Path) -> None:
+def test_expired_credentials_are_an_error_without_secrets(store: Store, tmp_path: pathlib.Path) -> None:
     if store.ended is None:
         pytest.skip("This store takes every token.")
     writer = TableWriter(tmp_path / f"ended-{time.time_ns()}", pa.schema([("id", pa.int64()), ("text", pa.string())]))

@@ -1,4 +1,4 @@
-"""Differences between Linux, macOS and Windows: paths, signals, event loops, file locks.
+"""Tests of what differs between Linux, macOS and Windows: paths, signals, event loops, file locks.
 
 These tests need only the installed package; a release runs them with its wheel on each system.
 """
@@ -25,7 +25,7 @@ def server() -> Iterator[testing.Server]:
 
 @pytest.fixture
 def profile(server: testing.Server, tmp_path: Path) -> Path:
-    """The profile, in a directory with a difficult name: a space, a ``#``, a ``%`` and non-ASCII letters."""
+    """The profile, in a directory whose name has spaces, a ``#``, a ``%`` and non-ASCII letters."""
     folder = tmp_path / "Döner & 100 % #1 数"
     folder.mkdir()
     path = folder / "my share.share"

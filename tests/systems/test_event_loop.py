@@ -23,7 +23,7 @@ def rows(profile: str) -> int:
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_read_works_in_a_running_loop_as_in_a_notebook(server: testing.Server, new_loop: object) -> None:
+def test_blocking_read_works_in_a_running_event_loop(server: testing.Server, new_loop: object) -> None:
     async def cell() -> int:
         return rows(str(server.profile_path))
 
@@ -34,7 +34,7 @@ def test_read_works_in_a_running_loop_as_in_a_notebook(server: testing.Server, n
         loop.close()
 
 
-def test_reads_in_threads_of_a_loop_do_not_block_it(server: testing.Server) -> None:
+def test_reads_in_other_threads_do_not_block_the_event_loop(server: testing.Server) -> None:
     async def both() -> tuple[list[int], int]:
         ticks = 0
         reads = asyncio.gather(*(asyncio.to_thread(rows, str(server.profile_path)) for _ in range(4)))
@@ -55,6 +55,6 @@ def test_reads_work_in_many_threads(server: testing.Server) -> None:
 
 @pytest.mark.parametrize("method", sorted({"spawn", multiprocessing.get_start_method()}))
 def test_reads_work_in_processes_of_every_start_method(server: testing.Server, method: str) -> None:
-    rows(str(server.profile_path))  # so that the child has something to inherit
+    rows(str(server.profile_path))  # so that a forked child inherits the event loop and its connections
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         assert list(pool.map(rows, [str(server.profile_path)] * 2)) == [1000] * 2

@@ -1,4 +1,4 @@
-"""File locks exclude other processes on each system."""
+"""File locks exclude other processes on every system."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _holder(lock: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_another_process_is_refused_until_release(lock: Path) -> None:
+def test_lock_of_another_process_is_refused_until_its_end(lock: Path) -> None:
     holder = _holder(lock)
     with pytest.raises(UsageError, match=r"Taken\."), FileLock(lock, "Taken."):
         pass
@@ -44,7 +44,7 @@ def test_another_process_is_refused_until_release(lock: Path) -> None:
         pass
 
 
-def test_killed_holder_releases_the_lock(lock: Path) -> None:
+def test_killed_process_releases_its_lock(lock: Path) -> None:
     holder = _holder(lock)
     holder.kill()
     holder.communicate(timeout=60)
@@ -53,6 +53,6 @@ def test_killed_holder_releases_the_lock(lock: Path) -> None:
         pass
 
 
-def test_same_process_is_refused_as_well(lock: Path) -> None:
+def test_second_lock_of_the_same_process_is_refused(lock: Path) -> None:
     with FileLock(lock, "Taken."), pytest.raises(UsageError, match=r"Taken\."), FileLock(lock, "Taken."):
         pass

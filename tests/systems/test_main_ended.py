@@ -1,4 +1,4 @@
-"""Reads after the main thread has ended: on threads that Python waits for, in ``atexit`` callbacks and in finalizers.
+"""Reads after the main thread has ended: in threads that Python waits for, in ``atexit`` callbacks and in finalizers.
 
 They return all rows. If no thread can be started any more, they raise our error and the process still exits.
 """
@@ -56,7 +56,7 @@ outputs |= {
     "progress": lambda: shown.table("s.d.t").scan().to_arrow().num_rows,
 }
 """
-# The first read starts everything that later reads need.
+# The first read starts the threads and imports the modules that later reads need.
 WARM = "table.scan(limit=1).to_arrow()\n"
 PLACES = {
     "thread": ALL + "threading.Thread(target=lambda: (main_ended(), read())).start()",
@@ -83,7 +83,7 @@ def run(server_profile: Path, text: str) -> list[str]:
         [sys.executable, "-c", text, str(server_profile)], capture_output=True, text=True, encoding="utf-8", timeout=120
     )
     assert done.returncode == 0, done.stderr
-    # Libraries may print messages, too.
+    # Libraries may print other lines.
     return [line.removeprefix("read: ") for line in done.stdout.splitlines() if line.startswith("read: ")]
 
 
@@ -110,7 +110,7 @@ def test_reads_of_an_ending_interpreter_are_complete_or_refused(profile: Path, p
         assert outcome == "1000" or outcome.startswith("refused The program is ending, so no read can begin."), lines
 
 
-def test_reading_daemon_thread_does_not_crash_the_exit(profile: Path) -> None:
+def test_reads_in_daemon_threads_do_not_crash_the_exit(profile: Path) -> None:
     text = (
         CHILD
         + WARM

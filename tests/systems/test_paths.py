@@ -1,4 +1,4 @@
-"""Files are read and written at the given paths, whatever their names."""
+"""Files with any name are read and written at the given paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WINDOWS = sys.platform == "win32"
 
 
 def test_profile_is_found_at_a_native_path(profile: Path) -> None:
-    # With a drive and backslashes on Windows; the last # ends the path.
+    # On Windows the path has a drive and backslashes. The last # separates it from the table's name.
     assert len(ds.load_as_pandas(f"{profile}#s.d.t")) == 1000
     assert len(ds.SharingClient(profile).table("s.d.t").scan(limit=3).to_pandas()) == 3
 
@@ -29,7 +29,7 @@ def test_profile_is_found_in_the_home_directory(profile: Path, monkeypatch: pyte
     assert len(ds.load_as_pandas(f"~/{profile.name}#s.d.t", limit=1)) == 1
 
 
-def test_profile_with_editor_line_ends_and_bom_is_read(profile: Path) -> None:
+def test_profile_with_crlf_and_byte_order_mark_is_read(profile: Path) -> None:
     text = profile.read_text(encoding="utf-8").replace("{", "{\r\n").replace("}", "\r\n}\r\n")
     profile.write_bytes(b"\xef\xbb\xbf" + text.encode())
 
@@ -48,7 +48,7 @@ def test_file_is_written_replaced_and_has_default_permissions(profile: Path) -> 
         assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE((profile.parent / "plain").stat().st_mode)
 
 
-def test_text_files_have_the_same_bytes_on_every_system(profile: Path) -> None:
+def test_text_files_are_utf_8_with_lf_on_every_system(profile: Path) -> None:
     for name in ("rows.csv", "rows.jsonl"):
         assert main(["-p", str(profile), "read", "s.d.t", "--limit", "2", "--to", str(profile.parent / name)]) == 0
 
@@ -68,13 +68,13 @@ def test_local_copy_can_be_read_updated_and_moved(profile: Path) -> None:
     table.replicate(moved)
 
 
-def test_cache_works_in_a_directory_with_a_difficult_name(profile: Path) -> None:
+def test_cache_directory_may_have_a_name_with_symbols(profile: Path) -> None:
     options = ds.ReadOptions(cache_directory=profile.parent / "cache")
     for _ in range(2):
         assert len(ds.load_as_pandas(f"{profile}#s.d.t", options=options)) == 1000
 
 
-def test_unwritable_file_is_reported_in_one_sentence(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_file_is_reported_without_a_traceback(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = profile.parent / "no" / "such" / "folder" / "x.parquet"
     assert main(["-p", str(profile), "read", "s.d.t", "--to", str(target)]) == 2
 
@@ -83,7 +83,7 @@ def test_unwritable_file_is_reported_in_one_sentence(profile: Path, capsys: pyte
     assert "annot write" in errors
 
 
-def test_file_url_with_a_drive_is_a_local_directory(tmp_path: Path) -> None:
+def test_file_urls_are_resolved_to_local_paths(tmp_path: Path) -> None:
     from delta_sharing_client.delta.paths import resolve
 
     file = tmp_path / "a b" / "part-0.parquet"

@@ -1,4 +1,4 @@
-"""Ctrl-C and the end of a process on each system."""
+"""Ctrl-C and killed processes on every system."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from delta_sharing_client import testing
 
 WINDOWS = sys.platform == "win32"
-# On Windows a process group of its own ignores Ctrl-C, and only Ctrl-Break can be sent to it, for which Python has no
-# handler. Elsewhere a shell starts background processes with Ctrl-C ignored.
+# On Windows, a process in its own group ignores Ctrl-C; it can only be sent Ctrl-Break, for which Python has no
+# handler. On other systems, a shell may have started the tests with Ctrl-C ignored.
 BREAK = """
 import signal, sys
 signal.signal(getattr(signal, "SIGBREAK", signal.SIGINT), signal.default_int_handler)
@@ -59,7 +59,7 @@ except KeyboardInterrupt:
 @pytest.fixture
 def slow(server: testing.Server) -> Iterator[testing.Server]:
     server.reset_stats()
-    # Longer than the test waits, so that a read that ends only with the response fails the test.
+    # Longer than the test waits, so that the test fails if Ctrl-C does not end the read before the response arrives.
     server.set_fault("slow=1000")
     yield server
     server.clear_faults()
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_a_waiting_read(slow: testing.Server, program: str) -> None:
     assert "interrupted ['MainThread']" in output
 
 
-def test_ctrl_c_leaves_the_reads_of_a_pool_to_their_threads(slow: testing.Server) -> None:
+def test_ctrl_c_in_the_main_thread_keeps_reads_of_a_pool(slow: testing.Server) -> None:
     slow.clear_faults()
     slow.set_fault("slow=2")
     process = _started([sys.executable, "-c", POOL, str(slow.profile_path)])
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_the_command_without_traceback_or_file(slow: testing.Server,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_killed_process_blocks_no_later_one(slow: testing.Server, tmp_path: Path) -> None:
+def test_file_can_be_written_after_its_writer_was_killed(slow: testing.Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.parquet"
     arguments = ["-p", str(slow.profile_path), "read", "s.d.t", "--to", str(target)]
     command = [sys.executable, "-m", "delta_sharing_client.cli", *arguments]
@@ -121,11 +121,11 @@ def _wait_for_a_request(server: testing.Server) -> None:
     while not server.stats()["requests"]:
         assert time.monotonic() < end, "the read sent no request"
         time.sleep(0.05)
-    time.sleep(0.2)  # so that its thread waits for the response
+    time.sleep(0.2)  # gives the reading thread time to wait for the response
 
 
 def _started(command: list[str]) -> subprocess.Popen[str]:
-    # A separate group: on Windows the signal is sent to a whole group, which must not include pytest.
+    # On Windows a signal is sent to a whole process group, which must not include pytest.
     options = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)} if WINDOWS else {}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore
 
