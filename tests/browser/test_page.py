@@ -402,7 +402,9 @@ def test_every_tab_fits_a_phone_in_light_and_dark_mode(
     assert (background == "rgb(255, 255, 255)") is not dark
 
 
-def test_url_is_opened_through_a_file(browser: Chromium, page: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_file_opens_the_page_and_is_deleted(
+    browser: Chromium, page: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a desktop, a local file opens the URL, so the page is reached from another site."""
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", lambda address: True)

@@ -179,7 +179,7 @@ def test_filter_on_golden_table_returns_the_expected_count(served: Served, name:
     ("name", "position"),
     [(name, i) for name in READABLE for i in range(len(TABLES[name].expected.get("timestamp_queries") or []))],  # type: ignore[arg-type]
 )
-def test_golden_timestamp_reads_the_expected_version(served: Served, name: str, position: int) -> None:
+def test_time_travel_on_golden_table_reads_the_right_version(served: Served, name: str, position: int) -> None:
     table = TABLES[name]
     query = table.expected["timestamp_queries"][position]  # type: ignore[index]
     moment = pa.scalar(query["timestamp_ms"], pa.timestamp("ms", tz="UTC")).as_py().isoformat().replace("+00:00", "Z")

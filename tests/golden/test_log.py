@@ -163,7 +163,7 @@ def test_log_written_again_has_the_same_content(table: GoldenTable, tmp_path: Pa
     )
 
 
-def test_struct_statistics_equal_the_json_of_the_commits(tmp_path: Path) -> None:
+def test_struct_statistics_equal_the_statistics_of_commits(tmp_path: Path) -> None:
     names = {"v1-single-part-struct-stats-only", "v2-parquet-sidecars-struct-stats-only"}
     tables = [table for table in TABLES if table.name in names]
     assert len(tables) == len(names)

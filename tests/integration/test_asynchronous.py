@@ -69,7 +69,7 @@ def test_batches_have_the_requested_number_of_rows(client: ds.SharingClient, row
         scan.to_batches_async(rows=0)
 
 
-def test_closed_read_with_a_batch_size_ends(slow: Table) -> None:
+def test_read_in_batches_of_three_rows_ends_when_closed(slow: Table) -> None:
     async def read() -> None:
         batches = AsyncBatches(lambda: slow.plan(options=fast_options()), ScanReport(), rows=3)
         assert [(await anext(batches)).num_rows for _ in range(2)] == [3, 3]

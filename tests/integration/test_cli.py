@@ -214,7 +214,7 @@ def test_closed_pipe_ends_with_141_and_ctrl_c_with_130(server: Any) -> None:
     server.clear_faults()
 
 
-def test_ctrl_c_ends_an_sql_query_that_computes(server: Any) -> None:
+def test_ctrl_c_ends_a_running_sql_query(server: Any) -> None:
     server.reset_stats()
     endless = 'SELECT count(*) FROM "s.1".d.many, range(1000000000000) AS r(n) WHERE length(text) + n < 0'
     command = [sys.executable, "-m", "delta_sharing_client.cli", "-p", str(server.profile_path), "sql", endless]

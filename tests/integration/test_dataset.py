@@ -196,7 +196,7 @@ def test_head_of_a_dataset_respects_the_limit_of_its_scan(
     assert [dataset.head(number).num_rows for number in (1, 2, 5)] == rows
 
 
-def test_creating_a_dataset_installs_the_ctrl_c_handling(table: ds.SharedTable) -> None:
+def test_creating_a_dataset_installs_the_ctrl_c_handler(table: ds.SharedTable) -> None:
     before = signal.set_wakeup_fd(-1)
     try:
         table.scan().to_dataset()

@@ -304,7 +304,7 @@ def test_throughput_is_measured_over_60_seconds(clock: Clock) -> None:
         read(watch, clock, 1, 1.03)
 
 
-def test_head_of_a_response_may_take_the_read_timeout(clock: Clock) -> None:
+def test_headers_may_take_as_long_as_the_read_timeout(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
     read(watch, clock, 10, 59)
     read(watch, clock, 10, 59)
@@ -312,7 +312,7 @@ def test_head_of_a_response_may_take_the_read_timeout(clock: Clock) -> None:
         read(watch, clock, 10, 2)
 
 
-def test_zero_throughput_and_no_timeout_are_no_limits(clock: Clock) -> None:
+def test_throughput_and_total_timeout_can_be_unlimited(clock: Clock) -> None:
     watch = RequestLimits(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
     watch.head_is_complete()
     for _ in range(1000):

@@ -73,7 +73,7 @@ def test_filters_find_each_float_by_its_value(floats: SharedTable, column: str, 
             assert rows[column].to_pylist() == expected
 
 
-def test_version_after_a_time_between_two_milliseconds(tmp_path: pathlib.Path) -> None:
+def test_timestamp_just_after_a_commit_finds_the_next_version(tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "timed", pa.schema([("id", pa.int64())]), timestamp_ms=1_700_000_000_000)
     writer.commit(timestamp_ms=1_700_000_001_000)
     with mock_server.running(tables={"s.t.timed": tmp_path / "timed"}) as server:

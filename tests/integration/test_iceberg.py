@@ -237,16 +237,16 @@ def test_partition_columns_are_read_without_a_data_file(typed: Warehouse) -> Non
     assert rows_of(rows) == rows_of(typed.catalog.load_table("n.identity").scan().to_arrow().select(["day", "flag"]))
 
 
-def test_count_of_an_iceberg_table_with_and_without_a_filter(typed: Warehouse) -> None:
+def test_iceberg_count_is_exact_with_and_without_a_filter(typed: Warehouse) -> None:
     assert typed.server.table("days").scan().count() == 3 * ROWS_OF_A_COMMIT
     assert typed.server.table("days").scan(filter="id = 3").count() == 3
 
 
-def test_limit_returns_as_many_rows(typed: Warehouse) -> None:
+def test_limit_on_an_iceberg_table_is_exact(typed: Warehouse) -> None:
     assert typed.server.table("days").scan(limit=5).to_arrow().num_rows == 5
 
 
-def test_every_output_has_the_rows(typed: Warehouse) -> None:
+def test_every_output_has_all_rows_of_an_iceberg_table(typed: Warehouse) -> None:
     table = typed.server.table("days")
 
     assert len(table.scan(columns=["id", "name"]).to_pandas()) == 3 * ROWS_OF_A_COMMIT
@@ -268,7 +268,7 @@ def test_duckdb_reads_an_attached_table(typed: Warehouse) -> None:
     assert count == 30
 
 
-def test_schema_evolution_is_by_field_id(warehouse: Warehouse) -> None:
+def test_evolved_schema_is_read_by_field_ids(warehouse: Warehouse) -> None:
     schema = Schema(
         theirs.NestedField(1, "a", theirs.IntegerType()),
         theirs.NestedField(2, "b", theirs.StringType()),

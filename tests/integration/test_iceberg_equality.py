@@ -125,7 +125,7 @@ def _equality_of_each_file(table: ds.SharedTable) -> list[int]:
 
 
 @pytest.mark.parametrize("names", [("k",), ("t",), ("t", "k"), ("k", "d")])
-def test_skipping_equality_deletes_by_bounds_keeps_no_row(
+def test_skipping_equality_deletes_keeps_no_deleted_row(
     made: HandMade, server: IcebergServer, names: tuple[str, ...]
 ) -> None:
     chance = random.Random(3)

@@ -279,7 +279,7 @@ def test_equality_deletes_compare_the_partition_value(
     assert returned.to_pylist() == [{"a": number, "b": "p"} for number in left]
 
 
-def test_deletes_by_a_dropped_column_ignore_its_namesake(server: IcebergServer, tmp_path: Path) -> None:
+def test_deletes_find_a_dropped_column_by_id_not_by_name(server: IcebergServer, tmp_path: Path) -> None:
     made = _made(tmp_path)
     # The dropped column 9 had the same name as the partition column.
     former = {"id": 9, "name": "b", "required": False, "type": "string"}

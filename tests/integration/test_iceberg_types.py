@@ -255,7 +255,7 @@ def test_filters_select_rows_and_skip_files(table: ds.SharedTable, name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_null_filters_select_the_rows(table: ds.SharedTable, name: str) -> None:
+def test_is_null_and_is_not_null_select_the_right_rows(table: ds.SharedTable, name: str) -> None:
     for condition, ids in ((f"{name} IS NULL", [10, 11]), (f"{name} IS NOT NULL", [0, 1])):
         assert table.scan(columns=["id"], filter=condition).to_arrow()["id"].to_pylist() == ids
 

@@ -119,7 +119,7 @@ def started(serve_demo: Any, *options: str) -> Iterator[Any]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
-def test_ctrl_c_ends_the_command(serve_demo: Any) -> None:
+def test_ctrl_c_ends_the_mcp_command(serve_demo: Any) -> None:
     with started(serve_demo) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(HANGS) == -signal.SIGINT

@@ -177,7 +177,7 @@ TOP_N: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 @pytest.mark.parametrize("query", TOP_N)
-def test_top_k_of_a_lazy_frame_equals_an_eager_one(table: ds.SharedTable, query: str, engine: Any) -> None:
+def test_top_k_of_a_lazy_frame_equals_the_eager_result(table: ds.SharedTable, query: str, engine: Any) -> None:
     """Some versions of Polars push down a dynamic predicate for the top k rows that only Polars can evaluate."""
     lazy, eager = table.scan().to_polars(lazy=True), pl.from_arrow(table.scan().to_arrow())
     rows, expected = TOP_N[query](lazy).collect(engine=engine), TOP_N[query](eager.lazy()).collect()
@@ -425,7 +425,7 @@ def test_engines_keep_the_selected_fields_of_a_struct(
     assert scan.to_duckdb(connection).filter("o.\"名\" = '名前'").aggregate("count(*)").fetchall() == [(2,)]
 
 
-def test_query_of_an_unreadable_table_raises_the_reason(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+def test_error_for_an_unreadable_table_states_the_reason(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     whole, odd = tmp_path / "whole", tmp_path / "it's"
     write_deltalake(whole, pa.table({"größe": [1, 2]}))
     made = HandMadeTable(odd).create(pa.schema([("id", pa.int64())]), features=["名前's feature"])

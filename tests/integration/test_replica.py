@@ -125,7 +125,7 @@ def test_new_version_without_new_files_is_recorded(shared: Shared, copy: pathlib
     assert DeltaLog.open(copy).snapshot().transactions[APPLICATION].version == 2
 
 
-def test_new_deletion_vector_does_not_refetch_the_file(shared: Shared, copy: pathlib.Path) -> None:
+def test_new_deletion_vector_downloads_no_data_file(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.commit(protocol=WITH_VECTORS)
     file = shared.writer.file(rows_of(range(10)))
     shared.writer.insert(file)

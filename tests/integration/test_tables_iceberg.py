@@ -108,7 +108,7 @@ def test_buckets_of_timestamps_and_decimals_skip_files(text: str) -> None:
     assert len(rows) == sum(row[column] in values for row in whole)
 
 
-def test_there_are_enough_tables_filters_and_lineages() -> None:
+def test_corpus_has_many_tables_filters_and_lineages() -> None:
     assert len(lake.NAMES) >= 39
     assert sum(len(lake.expected(name)["filters"]) for name in lake.NAMES) >= 543
     assert sum(one["lineage"] for name in lake.NAMES for _, one in lake.snapshots(name)) >= 30

@@ -159,7 +159,7 @@ def test_delta_sharing_fails_only_for_the_known_tables(answers: Answers) -> None
     assert [name for name, error in failed.items() if ERRORS[name] not in error] == []
 
 
-def test_both_read_the_same_rows(answers: Answers) -> None:
+def test_both_packages_read_the_same_rows(answers: Answers) -> None:
     compared, different = 0, set()
     for request, ours, theirs in answers.both():
         if "error" in ours or "error" in theirs:

@@ -126,7 +126,7 @@ def test_06_timestamp_partitions_are_utc_in_every_spelling(folder: pathlib.Path,
     assert frame["at"].isna().tolist() == [False, False, False, True]
 
 
-def test_07_changes_of_a_deletion_vector_are_only_its_rows(folder: pathlib.Path) -> None:
+def test_07_changes_are_the_rows_of_a_new_deletion_vector(folder: pathlib.Path) -> None:
     table = HandMadeTable(folder / "t").create(
         pa.schema([("a", pa.int64())]),
         properties={"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"},
