@@ -7,14 +7,14 @@ import socket
 import ssl
 import threading
 
-# Far longer than a test may take: a client that waits for each dead address in turn never reaches the last one.
+# Longer than a test may take, so that a client that waits for each dead address never reaches the last one.
 FOR_EVER = 900.0
-# Imported under its own name so that no fixture can replace it.
+# Imported by name, so that fixtures which replace time.sleep do not affect it.
 pause = threading.Event().wait
 
 
 class Raw:
-    """Responds to each request with the next of ``answers``, and with the last one from then on; ``None`` ends the
+    """Respond to each request with the next of ``answers``, and keep repeating the last; ``None`` closes the
     connection.
 
     An answer is bytes sent at once, or a list of bytes with pauses in between that belong to one request.
@@ -62,14 +62,14 @@ class Raw:
         return True
 
     def close(self) -> None:
-        # Otherwise the accepting thread would wait for this connection.
+        # Otherwise the accepting thread would keep waiting on this connection.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
 class Deaf:
-    """An address that neither accepts nor refuses connections, as its queue is full."""
+    """An address that neither accepts nor refuses connections, because its queue is full."""
 
     def __init__(self, host: str, port: int) -> None:
         self._listener = socket.socket()

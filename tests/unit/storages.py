@@ -1,4 +1,4 @@
-"""A small HTTP storage with ranges, counters and faults, and tables made in one line."""
+"""A small HTTP storage with ranges, counters and faults, and helpers that make a table in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Request:
 
 
 class Storage:
-    """Files by name. ``faults[name]`` are called in turn, one for each request; a fault returns true if it
+    """Files by name. Each request for a file calls the next of ``faults[name]``; a fault returns true if it
     responded."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Storage:
         self.latency = 0.0
         self.ranges = True
         self.valid_signature: str | None = None
-        # More response headers of a file; with ``honours_match`` the If-Match header is compared with the ETag.
+        # Extra response headers for each file; with ``honours_match`` the If-Match header is compared with the ETag.
         self.headers: dict[str, dict[str, str]] = {}
         self.honours_match = True
         self.faults: dict[str, list[Fault]] = {}
@@ -163,7 +163,7 @@ def respond(
 
 
 def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
-    """A fault: respond with ``code``."""
+    """A fault: respond with the status ``code``."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         respond(handler, code, b"<Error>secret-signature</Error>", headers)
@@ -187,7 +187,7 @@ def cut(after: int) -> Fault:
         handler.wfile.flush()
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         handler.close_connection = True
-        time.sleep(0.05)  # the bytes must arrive before the reset discards them
+        time.sleep(0.05)  # the bytes must arrive before the reset, which discards unread bytes
         return True
 
     return fault
@@ -195,7 +195,7 @@ def cut(after: int) -> Fault:
 
 @contextlib.contextmanager
 def running_storage() -> Iterator[Storage]:
-    """A storage that responds while the block runs."""
+    """A storage that serves requests while the block runs."""
     result = Storage()
     server = Server(("127.0.0.1", 0), _handler(result))
     result.port = server.server_address[1]
@@ -257,7 +257,7 @@ class Table:
         removed: Sequence[int] | None = None,
         **fields: Any,
     ) -> SharedFile:
-        """Add a file; the rows ``removed``, by default those of an inline vector, get values that no read may
+        """Add a file. The rows ``removed``, by default those deleted by an inline vector, get values that no read may
         evaluate.
 
         If ``data`` is a file, it has such values already; an empty ``removed`` keeps the rows unchanged.
@@ -306,12 +306,11 @@ def fast_options(**changes: Any) -> ReadOptions:
 
 # --- long listings ---
 
-# The promise is one second, but the machine may be busy. Waits for a server last longer than this in these tests.
 ERROR = {"endStreamAction": {"errorMessage": "the listing broke", "httpStatusErrorCode": 400}}
 
 
 def hold(server: LongListing, at: int) -> threading.Event:
-    """Have ``server`` send the files listed before ``at``, and wait there."""
+    """Let ``server`` send the files before number ``at`` and then wait; set the returned event to continue."""
     released = threading.Event()
 
     def before(number: int) -> None:
@@ -328,8 +327,8 @@ def numbers(rows: pa.Table | pa.RecordBatch) -> list[int]:
 
 
 def failing_consumer(batches: Iterator[pa.RecordBatch]) -> Future[BaseException]:
-    """Read ``batches`` on its own thread; the future has the exception that ends the read, or no result if it
-    completes."""
+    """Read ``batches`` on a new thread. The returned future gets the exception that ends the read; it stays pending
+    if none does."""
     result: Future[BaseException] = Future()
 
     def consume() -> None:

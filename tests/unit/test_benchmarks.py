@@ -1,4 +1,4 @@
-"""The rules of ``python -m benchmarks``; nothing is measured here."""
+"""How ``python -m benchmarks`` evaluates and reports results; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.workers import WORKERS
 
 
 def made(name: str, seconds: float = 1.0) -> measure.Result:
-    """Return a result of the case in which every peer takes ``seconds``."""
+    """Return a result for the case, in which every peer takes ``seconds``."""
     measured = [
         measure.Measured(
             contender=contender,
@@ -114,8 +114,8 @@ def test_chart_has_a_bar_for_each_peer_scaled_by_its_ratio() -> None:
     root = ElementTree.fromstring(picture)
     widths = [float(bar.get("width", "")) for bar in root.findall(".//{*}rect") if bar.get("height") == "10"][3:]
     assert len(widths) == 3
-    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # twice and half as long
-    assert widths[2] > 6 * widths[0]  # as far as the axis reaches
+    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # peers that take twice and half as long
+    assert widths[2] > 6 * widths[0]  # at the end of the axis
     texts = [text.text for text in root.findall(".//{*}text")]
     assert {"<a>", "b", "2.0", "0.5", "250.0"} <= set(texts)
     assert "c" not in texts

@@ -1,4 +1,4 @@
-"""Table, version and file in error messages."""
+"""Error messages contain the table, version and file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file lock has one holder at a time, and a process forked meanwhile does not hold it."""
+"""A file lock has one holder at a time, and a process forked while it is held does not hold it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_file_system_without_locks_is_reported(tmp_path: Path, no_locks: str) ->
 
 @pytest.mark.parametrize("name", ["EWOULDBLOCK", "EAGAIN", "EACCES", "EDEADLK"])
 def test_held_lock_is_reported(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The errors of flock, of its emulation on a network share, and of Windows."""
+    """The errors are those of flock, of its emulation on network file systems, and of Windows."""
 
     def fail(descriptor: int) -> None:
         raise OSError(getattr(errno, name), "held")

@@ -1,4 +1,4 @@
-"""A map from names to numbers that stores only a few bytes of each name."""
+"""A map from names to numbers that stores only a few bytes for each name."""
 
 from __future__ import annotations
 

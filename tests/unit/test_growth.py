@@ -27,9 +27,9 @@ from tests.vectors import encode_inline
 
 PACKAGE = str(pathlib.Path(delta_sharing_client.__file__).parent)
 WAITING = tuple(f"{PACKAGE}/{room}/" for room in ("run", "fetch"))
-# Linear work doubles; differences remove the constant part.
+# Linear work doubles with the input; differences remove the constant part.
 MOST = 2.3
-# Quadratic work grows fourfold.
+# Differences of quadratic work grow fourfold.
 MOST_OF_WHAT_WAITS = 3.2
 
 
@@ -59,7 +59,7 @@ class Steps:
 def counted() -> Iterator[Steps]:
     steps, before, running = Steps(), sys.gettrace(), loop.current()
     threading.settrace(steps.of)
-    # Threads that run already are not traced.
+    # Threads that already run are not traced.
     kept, running.decoders = running.decoders, loop.Decoders(running.loop)
     running.loop.call_soon_threadsafe(sys.settrace, steps.of)
     sys.settrace(steps.of)
@@ -164,7 +164,7 @@ def columns_in_pages(table: Table, count: int) -> dict[str, Any]:
     return {"filter": col("column_0") < 15}
 
 
-# The quantity that doubles, and its first value.
+# The functions that make the input, and the first size, which is then doubled.
 CASES: list[tuple[Make, int]] = [
     (columns, 100),
     (columns_by_name, 100),
@@ -191,17 +191,17 @@ def test_work_grows_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
         assert waited, f"no waiting steps of {name} were counted"
         if four_times - twice > MOST * (twice - once):
             grown[name] = found
-        # A cost that does not grow with the input is not caused by it.
+        # Growth that is small compared with the first count is ignored.
         if waited_four_times - waited_twice > MOST_OF_WHAT_WAITS * max(waited_twice - waited, waited / 4):
             grown[f"what waits for {name}"] = found
     assert not grown
 
 
 def work_of(make: Make, first: int) -> list[tuple[int, int]]:
-    """Return the steps of a read of once, twice and four times the input, and its waiting steps."""
+    """Return the steps of reads of once, twice and four times the input, and their waiting steps."""
     work: list[tuple[int, int]] = []
     with counted() as steps:
-        # The first read imports and compiles modules.
+        # This first read imports and compiles modules, and is not counted.
         for count in (first, first, 2 * first, 4 * first):
             with running_storage() as storage:
                 table = Table(storage, metadata(numbers(2).schema))

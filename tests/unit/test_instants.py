@@ -1,4 +1,4 @@
-"""Timestamps in arguments: one parser for every argument that takes a time; and the civil calendar."""
+"""Timestamps in arguments, which are all parsed alike, and the civil calendar."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UTC = datetime.timezone.utc
 ONE_HOUR_EAST = datetime.timezone(datetime.timedelta(hours=1))
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "https://sharing.invalid", "bearerToken": "t"}
 
-# Texts of users, and the instant that every entry point parses.
+# Strings that users may write, and the instant to which every entry point parses them.
 TEXTS = [
     ("2024-01-31", "2024-01-31T00:00:00Z"),
     ("2024-01", "2024-01-01T00:00:00Z"),

@@ -18,7 +18,7 @@ PACKAGE = Path(delta_sharing_client.__file__).parent
 
 
 class Counted:
-    """Counts how often ``value`` was computed."""
+    """A class that counts how often ``value`` is computed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -61,7 +61,7 @@ def test_error_is_raised_each_time_and_not_cached() -> None:
 
 
 def test_threads_do_not_wait_for_each_other() -> None:
-    """Neither for one object nor for two: every thread reaches the barrier inside the property."""
+    """Threads do not wait with one object or with two: all of them reach the barrier inside the property."""
     inside = threading.Barrier(3)
 
     class Slow:

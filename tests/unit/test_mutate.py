@@ -1,4 +1,4 @@
-"""Mutation testing: each change of a function is made once, and text for people is not changed."""
+"""Mutation testing makes each change of a function once, and does not change text for people."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_https_urls_are_allowed(url: str) -> None:
     assert unfetchable(url, ONLY_HTTPS) is None
 
 
-# Spellings of loopback addresses and of the unspecified address, which connects to loopback.
+# Spellings of loopback addresses, and of the unspecified address, to which a connection reaches loopback.
 HERE = [
     *("localhost", "LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.9.9.9", "127.0.0.1.", "0.0.0.0"),
     *("0x7f.1", "127.1", "2130706433", "0x7F000001", "0177.0.0.1", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]"),
@@ -62,7 +62,7 @@ def test_local_urls_from_a_local_server_are_allowed(host: str) -> None:
     for allowed in (Allowed(loopback=True), EVERYTHING):
         assert unfetchable(f"http://{host}/x", allowed) is None
         assert unfetchable(f"https://{host}/x", allowed) is None
-    # The name alone does not show the address to which it leads.
+    # The address to which the name resolves is later checked against this reach.
     assert Allowed(loopback=True).reach(f"http://{host}/x") is Reach.LOCAL
     assert Allowed(loopback=True).reach(f"HTTPS://{host}/x") is Reach.ANY
     assert EVERYTHING.reach(f"http://{host}/x") is Reach.ANY

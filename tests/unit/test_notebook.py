@@ -1,4 +1,4 @@
-"""HTML of our values in notebooks: valid, informative, and without active content from a server."""
+"""The HTML of our objects in notebooks is valid and informative, and escapes text from servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delta_sharing_client.table import VersionChanges, _VersionList
 
 
 class Checked(html.parser.HTMLParser):
-    """Collects the text and refuses unclosed tags."""
+    """A parser that collects the text and refuses unclosed tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

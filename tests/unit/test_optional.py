@@ -1,4 +1,4 @@
-"""Optional dependencies."""
+"""Optional dependencies: missing ones are reported, and errors inside them are not hidden."""
 
 from __future__ import annotations
 

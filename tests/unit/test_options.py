@@ -1,4 +1,4 @@
-"""Options of reads: accepted and refused values."""
+"""Accepted and refused values of read options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_unknown_choice_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        # This value used to make a read wait for ever.
+        # With this value, a read once waited for ever.
         ({"max_concurrent_requests": 0}, "'max_concurrent_requests' must be an integer of 1 or more, found 0."),
         ({"max_bytes_in_flight": 1.5}, "'max_bytes_in_flight' must be an integer of 1 or more, found 1.5."),
         ({"batch_rows": "1000"}, "'batch_rows' must be an integer of 1 or more, found '1000'."),

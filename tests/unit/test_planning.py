@@ -1,4 +1,4 @@
-"""From a request to a plan, with a real server."""
+"""Requests are planned with a real server."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def closed_answers(monkeypatch: pytest.MonkeyPatch) -> list[TableResponse]:
 def test_hints_for_a_changed_schema_are_not_sent_again(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """With servers that negate the result of skipping, ``NOT (p = '3')`` is only correct for partition columns."""
+    """Some servers negate the result of skipping: with them, ``NOT (p = '3')`` is only correct for partition
+    columns."""
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     described = planning.table_metadata
     schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
@@ -385,7 +386,7 @@ def test_past_schema_comes_from_a_query(
         assert table.scan().schema.names == ["z", "p"]
         sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
         assert table.scan(**asked_for).schema.names == ["a", "p"]
-        # The client reads only the first file of a long listing.
+        # The client reads only the first file of a long list.
         assert [one.request.limit_hint for one in sent] == [1]
     assert [one.response for one in sent] == [answer for answer in closed if answer is sent[0].response][:1]
 
@@ -421,7 +422,7 @@ def test_collated_column_does_not_disable_other_hints(tmp_path: pathlib.Path, mo
 
 
 def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Server statistics are computed from the bytes in the files; partition values are text."""
+    """The server's statistics describe the original bytes in the files, but partition values are not replaced."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())])
     table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
     table.commit(table.file(pa.table({"a": [1], "s": ["x"]}), {"p": "y"}))
@@ -537,7 +538,7 @@ def test_feed_by_version_is_not_treated_as_a_views(
     with shared(feed.root) as (table, _):
         assert table.changes(**asked_for).count() > 0
     assert {one.request.of_view for one in sent} == {of_view}
-    # Other versions are not listed.
+    # Only the requested versions are listed.
     assert {name: getattr(sent[0].request, name) for name in asked_for} == asked_for
 
 
@@ -554,7 +555,7 @@ def test_feed_uses_the_requested_response_format(feed: HandMadeTable, monkeypatc
     with shared(feed.root) as (table, _):
         for wire in ("parquet", "delta"):
             assert table.changes(1, response_format=wire).count() == 5
-    # Only the delta format has the writer features.
+    # Only the delta response format has the writer features.
     assert [version > 1 for version in formats] == [False, True]
 
 
@@ -572,7 +573,7 @@ def test_windowed_feed_closes_its_first_response_at_once(feed: HandMadeTable, mo
             next(stream.files)
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
-        # If the end of a feed cannot be read, the error of the whole feed names the first unreadable version.
+        # If the end of a feed cannot be read, an error about the whole feed names the first unreadable version.
         checks = iter([None, ds.UnsupportedFeatureError("planted", feature="f"), *[None] * 9])
 
         def check(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Reads are immutable values, executed by their outputs."""
+"""Reads are immutable values; calling one of their outputs executes them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_equality_and_hash_of_reads_do_not_reveal_secrets() -> None:
     for one, other in equal:
         assert one == other
         assert hash(one) == hash(other)
-    # A cache with the hash as its key must not mix rows of two recipients, tenants or versions.
+    # A cache whose key is the hash must not mix rows of two recipients, tenants or versions.
     different = [
         *(read for read, _ in equal),
         first.scan(),
@@ -104,7 +104,7 @@ def test_equality_and_hash_of_reads_do_not_reveal_secrets() -> None:
         tenant("b").table("s.s.t").scan(),
     ]
     assert len({hash(one) for one in different}) == len(set(different)) == len(different)
-    # With a publicly known seed, guesses could be compared with the hash of a token.
+    # With a publicly known seed, a guessed token could be verified by its hash.
     program = f"import delta_sharing_client as ds; print(hash(ds.SharingClient({PROFILE!r}).table('s.s.t').scan()))"
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     runs = {subprocess.check_output([sys.executable, "-c", program], env=environment) for _ in range(2)}

@@ -1,4 +1,4 @@
-"""Masking of secrets."""
+"""Secrets are masked in errors, logs and reprs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The downloads of a copy, from a storage that counts requests."""
+"""The downloads for a local copy, from a storage that counts requests."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def test_copy_accepts_an_unknown_size_but_not_a_wrong_one(
         with pytest.raises(DataError, match="id-f"):
             copies.files([(plan.tasks[0], tmp_path / "f")])
         assert not list(tmp_path.iterdir())
-        # If a file claims to be huge, only its tail is requested.
+        # If the log claims that the file is huge, only its tail is requested.
         assert table.storage.sent <= 1

@@ -47,7 +47,7 @@ def limits(attempts: int, seconds: float) -> ReadOptions:
 
 
 class Failing:
-    """Fails ``times`` times and counts its calls."""
+    """A function that fails ``times`` times and counts its calls."""
 
     def __init__(self, times: int, after: float | None = None) -> None:
         self.times, self.after, self.calls = times, after, 0
@@ -183,8 +183,8 @@ NOW = dt.datetime.now(dt.timezone.utc)
 
 
 def in_half_a_minute(text: str, zone: int = 0) -> Callable[[], str]:
-    """Return a function that makes a date when the response is sent; ``zone`` is the offset of its local time from
-    UTC in hours."""
+    """Return a function that makes a date when the response is sent; ``zone`` is the date's offset from UTC in
+    hours."""
     return lambda: (dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=30, hours=zone)).strftime(text)
 
 
@@ -213,7 +213,7 @@ RETRY_AFTER: list[tuple[Callable[[], str] | str | None, float | None]] = [
 
 
 class Busy:
-    """A server that answers everything with 503 and the configured ``Retry-After``."""
+    """A server that answers every request with 503 and the configured ``Retry-After``."""
 
     def __init__(self) -> None:
         self.status = 503
@@ -292,7 +292,7 @@ def test_retry_after_is_parsed_alike_everywhere(
 
     monkeypatch.setattr(Tries, "failed", failed)
     monkeypatch.setattr(Tries, "failed_async", failed_soon)
-    # Outside UTC the test fails if a date without a zone is read as local time.
+    # The local zone is not UTC, so the test fails if a date without a zone is read as local time.
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:

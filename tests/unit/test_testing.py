@@ -1,4 +1,4 @@
-"""The server for the tests of other projects: tables from in-memory data, over a real connection."""
+"""The server that other projects use in their tests: it shares in-memory data over a real connection."""
 
 from __future__ import annotations
 

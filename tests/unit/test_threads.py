@@ -1,4 +1,4 @@
-"""Threads that run as long as the program does."""
+"""A thread pool that accepts jobs for as long as the program runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_pool_starts_threads_on_demand_up_to_its_size() -> None:
     with Threads(3, "few") as pool:
         for _ in range(5):
             assert pool.submit(lambda: threading.current_thread().name).result() == "few_0"
-            # The thread counts its job after it has set the result.
+            # The thread updates its count after it has set the result.
             with pool._lock:
                 pass
             while pool._count:
@@ -107,7 +107,7 @@ def test_failure_to_start_a_thread_is_our_error(monkeypatch: pytest.MonkeyPatch)
             pool.submit(str)
         with pytest.raises(UsageError, match="No thread can be started"):
             start(threading.Thread())
-    # Nothing of the refused job is kept.
+    # The pool keeps no reference to the refused job.
     assert pool.submit(str, 7).result() == "7"
     assert pool._jobs.empty()
     pool.shutdown()

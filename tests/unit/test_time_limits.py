@@ -11,7 +11,7 @@ from tests.time_limits import Stopwatch
 
 
 class Now:
-    """A clock that only the test moves."""
+    """A clock that advances only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -22,7 +22,8 @@ class Now:
 
 @pytest.fixture
 def works(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Now, list[float]]]:
-    """Let the reference work take the given seconds in turn; return the clock and the remaining durations."""
+    """Let the reference work take the given durations in turn; return the clock and the list of remaining
+    durations."""
 
     def make(*seconds: float) -> tuple[Now, list[float]]:
         now, left = Now(), list(seconds)

@@ -1,4 +1,4 @@
-"""IPython shows only the user's frames of our errors."""
+"""For our errors, IPython shows only the frames of the user's code."""
 
 from __future__ import annotations
 

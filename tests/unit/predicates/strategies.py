@@ -64,7 +64,8 @@ COMPARABLE = {
     if not pa.types.is_nested(data_type) and not pa.types.is_null(data_type)
 }
 
-# A test of each kind, which all interpreters must support. ``test_mask`` fails if a kind is missing.
+# One sample of each expression class. All interpreters must support them, and ``test_mask`` fails if a class is
+# missing.
 _TEXT, _NUMBER = Column(("text",)), Column(("i32",))
 SAMPLES: tuple[Expression, ...] = (
     Comparison(Op.GT, _NUMBER, Literal(1)),
@@ -100,7 +101,7 @@ _FLOATS = [
 
 
 def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return values of a column of the type, without null, as :func:`table` accepts them."""
+    """Return a strategy for non-null values of a column of this type, in the form that :func:`table` accepts."""
     if pa.types.is_boolean(data_type):
         return st.booleans()
     if pa.types.is_integer(data_type):
@@ -137,7 +138,8 @@ def values(data_type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def constants(data_type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return constants that compare with a column of the type, also values that the type cannot hold."""
+    """Return a strategy for constants that compare with a column of this type, including values that the type cannot
+    hold."""
     if pa.types.is_boolean(data_type) or pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         return values(data_type)
     if pa.types.is_date(data_type) or pa.types.is_timestamp(data_type):
@@ -172,7 +174,7 @@ def constants(data_type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def table(columns: dict[str, list[Any]], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """Return the rows as a batch, which may have dates and timestamps of any year."""
+    """Return the rows as a batch; dates and timestamps may have any year."""
     return pa.RecordBatch.from_arrays([_array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
@@ -186,7 +188,7 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def predicates(paths: dict[tuple[str, ...], pa.DataType] | None = None, max_leaves: int = 6) -> st.SearchStrategy[Any]:
-    """Return unbound predicates over ``SCHEMA``."""
+    """Return a strategy for unbound predicates over ``SCHEMA``."""
     comparable = {path: data_type for path, data_type in (paths or PATHS).items() if path in COMPARABLE}
     leaves = st.one_of(
         st.sampled_from(sorted(comparable)).flatmap(lambda path: _on_column(path, comparable[path])),
@@ -245,7 +247,7 @@ def _on_pair(paths: list[tuple[str, ...]]) -> st.SearchStrategy[Any]:
 
 
 def column_pairs() -> st.SearchStrategy[Any]:
-    """Return comparisons of two columns of comparable types."""
+    """Return a strategy for comparisons of two columns of comparable types."""
     return _on_pair(sorted(path for path in COMPARABLE if len(path) == 1))
 
 

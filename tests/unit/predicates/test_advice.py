@@ -1,4 +1,4 @@
-"""The error of a common mistake in a filter shows a corrected form."""
+"""The error for a common mistake in a filter shows a corrected form."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_error_of_a_mistake_shows_a_corrected_form(mistake: str, advice: str, ri
     assert re.search(r"SQL syntax|_h[0-9a-f]{2}|sqlglot|\b(?!DuckDB)[A-Z][a-z]+[A-Z]\w+", str(caught.value)) is None
     bind(parse_filter(right), SCHEMA)
     place = caught.value.place or place_of_name(mistake, caught.value.message)
-    # An empty filter and a value of another type have no place in the text.
+    # Errors about an empty filter or a value of the wrong type state no position in the text.
     assert (place is None) is (mistake in ("", "amount % 2"))
     assert place is None or 0 <= place[0] < place[1] <= len(mistake)
 
@@ -187,7 +187,7 @@ def test_coalesce_of_boolean_columns_is_a_condition() -> None:
         assert [bool(value) for value in matches.to_pylist()] == expected, text
 
 
-# Fragments of filters, in random order.
+# Fragments of filters, which are joined in random order.
 FRAGMENTS = r"""
 amount country day WHERE SELECT AND OR NOT IN LIKE BETWEEN IS NULL None ( ) [ ] , = < > <= => && | || ~ & : @ $ { } ? ;
 . .. 'it' 's '' ' " ` `x` X'0' r'a' 1 1.5 1,000 2026-01-01 01.02.2026 contains( endswith( .str. .lower() col( max( CASE

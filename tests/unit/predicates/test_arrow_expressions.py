@@ -1,4 +1,4 @@
-"""Conversion of pyarrow expressions, which loses no row that Arrow's own filter keeps."""
+"""Converted pyarrow expressions keep every row that Arrow's own filter keeps."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ UNSUPPORTED = {
         pc.if_else(a.is_null(), is_in(a, [1]), pc.scalar(pa.scalar(None, pa.bool_()))), "The function 'if_else'"
     ),
     "number": (pc.scalar(1), "A condition"),
-    # Python has no nanoseconds: it would be 00:00:00.000001.
+    # Python's time has no nanoseconds: converted, this would be 00:00:00.000001.
     "time in nanoseconds": (c < pa.scalar(1500, pa.time64("ns")), "The constant <pyarrow.Time64Scalar"),
     "times in nanoseconds": (
         ~pc.is_in(c, value_set=pa.array([1500], pa.time64("ns"))), "The constant <pyarrow.Time64Scalar"
@@ -127,7 +127,7 @@ def test_converted_condition_matches_the_same_rows_as_in_arrow(name: str) -> Non
     assert str(tree) == text
     assert str(parse_filter(condition)) == text
     matching = rows_of_arrow(condition)
-    if name != "floating":  # In Arrow, NaN is not greater than other values
+    if name != "floating":  # in Arrow, NaN is not greater than numbers
         assert rows_of(tree) == matching
     weaker = weaker_predicate(condition, ROWS.schema)
     assert weaker is None or set(matching) <= set(rows_of(weaker))

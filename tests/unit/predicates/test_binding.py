@@ -20,7 +20,7 @@ from delta_sharing_client.predicates.value_kinds import from_arrow, to_arrow
 from delta_sharing_client.predicates.values import Day, Moment, Zone
 from tests.unit.predicates.strategies import SCHEMA, table
 
-# In nanoseconds: whole microseconds and days, values between them, and values beyond 64 bits.
+# Nanoseconds: whole microseconds and days, values between them, and values beyond 64 bits.
 FAR = (0, 1, 500, 1000, 86_400_000_000_000, 86_400_000_000_001, 1 << 80, -(1 << 80))
 
 

@@ -1,4 +1,5 @@
-"""Casts of texts equal the recorded results of Spark 4.3; ``tests/spark/test_cast_meaning.py`` records them again."""
+"""Casts of strings equal the recorded results of Spark 4.3, which ``tests/spark/test_cast_meaning.py`` can record
+again."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.values import Day, Moment, Value
 
-# Numbers and booleans in Python's form, dates in days and timestamps in microseconds since 1970. Texts that fail are
-# missing.
+# Results by string: numbers and booleans as in Python, dates in days and timestamps in microseconds since 1970.
+# Strings whose cast fails are missing.
 RECORDED = json.loads(pathlib.Path(__file__).with_name("casts_of_spark.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""Operators and functions of filters: their types and values, which are equal in every interpreter."""
+"""Operators and functions in filters: their types, and their values, which are equal in every interpreter."""
 
 from __future__ import annotations
 
@@ -410,7 +410,7 @@ def _called(name: str, *arguments: Operand) -> Operand:
         return Literal(1)
 
 
-# A call of each function on columns of ROW. The property tests also use them.
+# A call of each function on columns of ROW, also used by the property tests.
 CALLS = {
     "lower": (col("text").lower(), pa.string()),
     "upper": (col("text").upper(), pa.string()),
@@ -534,7 +534,7 @@ def test_arrow_computes_the_same_as_the_reference(expression: Expression, found:
     except DataError:
         expected = None
     if expected is None:
-        return  # the reference evaluates every condition of every row, Arrow only those that matter
+        return  # the reference fails on conditions that Arrow may skip
     met("computed", found and has_calls(bound))
     met("matching", any(expected))
     assert mask(bound, batch_of(found)).to_pylist() == expected
@@ -661,7 +661,7 @@ def test_casts_of_text_skip_no_file_and_are_not_exact() -> None:
     wide = One(_bounds("2024-01-01", "2024-12-31", 0, 10))
     for sql in ("date(text) IN ('2023-01-01', '2023-01-02')", "CAST(text AS TIMESTAMP) < '1999-01-01'"):
         assert _may_match(bind(parse_filter(sql), SCHEMA), wide)
-    # Engines differ in the texts that are dates.
+    # Engines disagree about which strings are dates.
     assert not is_exact(parse_filter("date(text) = DATE '2024-01-01'"), SCHEMA)
     assert is_exact(parse_filter("date(instant) = DATE '2024-01-01'"), SCHEMA)
     assert not is_exact(parse_filter("instant + INTERVAL 1 DAY > TIMESTAMP '2024-01-01 00:00:00Z'"), SCHEMA)
@@ -680,7 +680,7 @@ def test_call_of_a_constant_column_skips_files() -> None:
 
 
 class Exactly:
-    """Exact statistics of one row, as for partition values."""
+    """Exact statistics of one row, as partition values give."""
 
     def __init__(self, row: dict[str, Any]) -> None:
         self.row = row
@@ -716,7 +716,7 @@ _FEW = {
 
 
 def _ranged(depth: int) -> st.SearchStrategy[Operand]:
-    """Draw operands that have a range: sums, differences, products, negatives and casts of exact numbers."""
+    """Draw operands whose range is computed: sums, differences, products, negatives and casts of exact numbers."""
     column = st.sampled_from([Column((name,)) for name in _FEW])
     kinds = st.sampled_from([("tinyint",), ("bigint",), ("decimal", 3, 1), ("decimal", 2, 0)])
     casts = st.builds(lambda item, kind: cast(item, *kind), column, kinds)
@@ -753,7 +753,7 @@ def test_file_with_a_matching_call_is_not_skipped(
     operand: Operand, op: Op, file: tuple[list[dict[str, Any]], dict[str, ColumnBounds]], data: Any
 ) -> None:
     drawn, bounds = file
-    # At the value of a row, and one step from it, one end of the range decides.
+    # The constant is the value of a row, or one step from it, where the end of the range decides.
     values = [value for value in (_value_of(operand, row) for row in drawn) if value is not None]
     near = [value + step for value in values for step in (-1, 0, 1)]
     limit = data.draw(st.sampled_from(near) if near else st.decimals(-99, 99, places=1))
@@ -1263,7 +1263,7 @@ def test_remainder_of_a_large_integer_is_exact(number: int) -> None:
     divisor = 2**63 - 1
     assert functions.apply("%", [number, divisor], pa.int64(), "shown") == number
     bound = bind(parse_filter(f"i64 % {divisor} = {number}"), SCHEMA)
-    assert _may_match(bound, Exactly({"i64": number}))  # an earlier version skipped such a partition
+    assert _may_match(bound, Exactly({"i64": number}))  # an earlier version wrongly skipped this partition
 
 
 def test_remainder_of_infinity_is_nan_without_a_warning() -> None:

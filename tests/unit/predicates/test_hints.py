@@ -32,7 +32,7 @@ def hints(text: str, partition_columns: tuple[str, ...] = (), schema: pa.Schema 
 
 
 def short(node: dict[str, Any]) -> str:
-    """Return a hint in one line: (op child child), column:type, 'value':type."""
+    """Return a hint on one line: nodes as (op child child), columns as name:type, literals as 'value':type."""
     if node["op"] == "column":
         return f"{node['name']}:{node['valueType']}"
     if node["op"] == "literal":
@@ -42,7 +42,7 @@ def short(node: dict[str, Any]) -> str:
 
 # === Soundness ===
 
-# Predicates on these columns only, because few conditions on others are hints.
+# Predicates use only these columns, because few conditions on other columns become hints.
 _HINTABLE = predicates({(name,): PATHS[name,] for name in HINTED}, max_leaves=3)
 
 
@@ -61,7 +61,7 @@ def test_hint_holds_for_every_matching_row(expression, found, partition_columns)
 
 
 class Server:
-    """A server that decides about a file (false, true or unknown) by the minimum and maximum in the log.
+    """A server that evaluates hints for a file (false, true or unknown) by the minimum and maximum in the log.
 
     It trusts their text, like the reference server: with ``single`` a value of the type float has 32 bits, otherwise it
     is a double; with ``ordered`` ``NaN`` compares as in Java's ``compareTo``, otherwise as with Java's operators.
@@ -119,7 +119,7 @@ class Server:
 def written(value: Any, *, is_float: bool, cut: bool = True) -> str:
     """Return a value as writers log it, with text truncated to 32 UTF-16 code units and timestamps to milliseconds."""
     if isinstance(value, str) and cut:
-        # Half of a surrogate pair becomes a question mark.
+        # Java encodes half of a surrogate pair as a question mark.
         return value.encode("utf-16-be")[:64].decode("utf-16-be", "surrogatepass").encode("utf-8", "replace").decode()
     if isinstance(value, Moment) and cut:
         return str(Moment(value.nanoseconds // 1_000_000 * 1_000_000, value.zone))
@@ -129,7 +129,7 @@ def written(value: Any, *, is_float: bool, cut: bool = True) -> str:
 
 
 def readable(value: Any) -> bool:
-    """Return whether Java can print the value: years have four digits."""
+    """Return whether Java's date format can print the value: years have four digits."""
     if isinstance(value, Day):
         return 0 <= value.days < 2_932_896
     return not isinstance(value, Moment) or 0 <= value.nanoseconds < 2_932_896 * 86_400_000_000_000
@@ -153,17 +153,18 @@ def test_server_keeps_every_matching_file(data):
     name = data.draw(st.sampled_from((*HINTED, "f32", "f64", "text")))
     long = st.lists(st.sampled_from(["a", "b", "é", "😀", "\uffff"]), min_size=29, max_size=34).map("".join)
     of_type = values(PATHS[name,]) | (long if name == "text" else st.nothing())
-    # A column of doubles may have been widened from float; old files still have the texts of floats.
+    # A double column may have been widened from float; the statistics of old files still have the text form of
+    # floats.
     is_float = name == "f32" or (name == "f64" and data.draw(st.booleans()))
     if is_float:
         of_type = _32_BIT | of_type.filter(_fits_32_bits).map(lambda value: float(np.float32(value)))
     found = data.draw(st.lists(st.none() | of_type.filter(readable), min_size=1, max_size=4))
-    # A partition value is read with the current type of the column.
+    # A partition value is parsed with the column's current type.
     is_partition = data.draw(st.booleans()) and not (is_float and name == "f64")
     if is_partition:
         found = found[:1]
     elif name == "flag":
-        return  # writers have no bounds of booleans
+        return  # writers state no bounds of booleans
     expression = data.draw(predicates({(name,): PATHS[name,]}))
     if name in ("text", "f32", "f64") and data.draw(st.booleans()):
         constants = {"text": long, "f32": _32_BIT, "f64": _32_BIT | _NEAR}[name]
@@ -232,7 +233,8 @@ def test_maximum_truncated_in_a_character_hides_no_row():
 @pytest.mark.parametrize(
     ("moment", "read_by_server"),
     [
-        # Europe/Stockholm (+00:53:28) and America/New_York (-04:56:02); servers read +00:53 and -04:56.
+        # Local mean times of Europe/Stockholm (+00:53:28) and America/New_York (-04:56:02); servers read +00:53 and
+        # -04:56.
         ("1850-01-01 00:07:33", "1850-01-01T00:08:01Z"),
         ("1850-01-01 05:57:03", "1850-01-01T05:57:01Z"),
         # Africa/Monrovia (-00:44:30).

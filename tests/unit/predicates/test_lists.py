@@ -1,4 +1,4 @@
-"""Lists that are sorted once, and narrowed by statistics, have the results of the reference."""
+"""IN with a sorted list, also one narrowed by a file's statistics, gives the same results as the reference."""
 
 from __future__ import annotations
 

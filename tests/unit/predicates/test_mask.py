@@ -140,7 +140,7 @@ def test_mask_of_two_columns_equals_the_reference(data):
     expression = data.draw(column_pairs())
     left, right = (column.path[0] for column in (expression.left, expression.right))
     types = {name: COMPARABLE[name,] for name in (left, right)}
-    # Both columns often have the same values, so that one step decides.
+    # Both columns often have the same values, in different rows.
     shared = data.draw(st.lists(st.none() | values(types[left]), min_size=1, max_size=4))
     other = data.draw(st.lists(st.none() | values(types[right]), min_size=len(shared), max_size=len(shared)))
     if types[left] == types[right] and data.draw(st.booleans()):
@@ -185,7 +185,7 @@ def test_mask_of_two_columns_equals_the_reference(data):
         (pa.array([1_000], pa.timestamp("us")), pa.array([1_000_001], pa.timestamp("ns")), -1),
         (pa.array([2_000], pa.timestamp("us", "UTC")), pa.array([2_000_000], pa.timestamp("ns", "UTC")), 0),
         (pa.array([2**64 - 1], pa.uint64()), pa.array([Decimal("1.1")], pa.decimal128(3, 1)), 1),
-        # The year 9999 has more nanoseconds than 64 bits.
+        # The year 9999 in nanoseconds does not fit into 64 bits.
         (pa.array([253_402_300_799_999_999], pa.timestamp("us")), pa.array([2**63 - 1], pa.timestamp("ns")), 1),
         *(
             (pa.array([day], pa.int32()).cast(pa.date32()), pa.array([count], pa.timestamp(unit)), order)
@@ -483,7 +483,7 @@ def test_timestamp_beyond_the_type_is_compared_with_all_rows(zone, unit, text):
 
 @pytest.mark.parametrize("pattern", ["a", "a%", "%a", "%a%", "%"])
 def test_plain_pattern_is_not_a_regular_expression(monkeypatch, pattern):
-    """Plain patterns match several times faster."""
+    """Matching without a regular expression is several times faster."""
     monkeypatch.setattr(pa.compute, "match_substring_regex", None)
     batch = pa.RecordBatch.from_pydict({"text": ["a", "b"]})
     expected = [True, pattern == "%"]
@@ -519,7 +519,7 @@ def test_unknown_expression_class_is_refused():
 
 
 def test_decimals_are_compared_as_the_nearest_double() -> None:
-    """Newer releases of Arrow convert this decimal with an error of one bit."""
+    """Newer releases of Arrow convert this decimal to a double with an error of one bit."""
     value = Decimal("37188644377.45882")
     batch = pa.RecordBatch.from_pydict(
         {"d": pa.array([value], pa.decimal128(20, 5)), "f": pa.array([float(value)]), "i": pa.array([2**53 + 1])}

@@ -374,7 +374,7 @@ def test_decimal_of_38_digits_keeps_them_with_a_sign(sign: str) -> None:
     assert parse_filter(f"a = {sign}{digits}") == Comparison(Op.EQ, Column(("a",)), Literal(expected))
 
 
-# === Arrow expressions that engines push down: a weaker condition is allowed, another one is not ===
+# === Arrow expressions that engines push down: a condition may become weaker but must not lose rows ===
 
 field = pc.field
 SCHEMA = pa.schema(
@@ -447,7 +447,7 @@ def test_supported_expressions_are_converted(expression: pc.Expression, text: st
         field("nothing") > 1,
         field("a") > field("st", "a"),
         pc.scalar(True),
-        # Arrow casts these to the column's type with its own rules.
+        # Arrow casts these constants to the column's type by its own rules.
         field("d").isin([datetime.datetime(2024, 1, 1, 1)]),
         field("f").isin([0.1]),
         field("a").isin([True]),

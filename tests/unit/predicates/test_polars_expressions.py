@@ -1,4 +1,4 @@
-"""Conversion of Polars expressions, which loses no row that Polars' own filter keeps."""
+"""Converted Polars expressions keep every row that Polars' own filter keeps."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ UNSUPPORTED = {
 
 
 def evaluated(text: str) -> pl.Expr:
-    """Return an expression. Polars' threads must not start before a test, because a fork loses them."""
+    """Return an expression, which is built in the test: Polars' threads must not start earlier, because a fork loses
+    them."""
     expression: pl.Expr = eval(text)
     return expression
 
@@ -168,7 +169,7 @@ def test_condition_matches_the_rows_of_polars(name: str) -> None:
     assert str(tree) == text
     assert str(parse_filter(condition)) == text
     matching = rows_of_polars(condition)
-    if name not in ("a / 2 > 1", "~(x > 1.0)"):  # NaN and the types of results differ
+    if name not in ("a / 2 > 1", "~(x > 1.0)"):  # NaN and the types of results differ between Polars and Spark
         assert rows_of(tree) == matching
     weaker = weaker_predicate(condition, SCHEMA)
     if weaker is not None:
@@ -240,7 +241,7 @@ def test_expression_without_json_is_left_to_polars() -> None:
 
 
 def hint() -> pl.Expr:
-    """Return the node that Polars 1.39 to 1.43 adds to the condition of a top-N."""
+    """Return the node that Polars 1.39 to 1.43 adds to the condition of a top-N query."""
     node = {"Display": {"inputs": [{"Column": "b"}], "fmt_str": "dynamic_pred: 3c553708-191e-4150-a524-525212963f0e"}}
     return pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
 

@@ -68,7 +68,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], column: list[Any]) -> ColumnBoun
     lower = upper = without_nan = None
     if pa.types.is_floating(data_type):
         present = [value for value in present if not math.isnan(value)]
-    # Deleted rows make the bounds wider.
+    # Bounds that include deleted rows are wider.
     ghosts = draw(st.lists(values(data_type), max_size=2))
     if present:
         ordered = [value for value in present + ghosts if not (isinstance(value, float) and math.isnan(value))]
@@ -80,7 +80,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], column: list[Any]) -> ColumnBoun
         if isinstance(lower, str) and draw(st.booleans()):
             lower, upper = lower[:1], upper[:1] + "\U0010ffff"
         if pa.types.is_float32(data_type) and draw(st.booleans()):
-            # as in JSON: the shortest text of this float
+            # as in JSON, where the shortest form of this float is written
             lower, upper = float(str(np.float32(lower))), float(str(np.float32(upper)))
         if pa.types.is_floating(data_type):
             without_nan = draw(st.sampled_from([upper, None]))
@@ -216,7 +216,7 @@ def test_file_in_range_is_kept(text):
 @pytest.mark.parametrize(
     ("text", "lower", "upper", "kept"),
     [
-        # The text 0.7 of a float, read as a double, is larger than the float.
+        # The float's text 0.7, read as a double, is larger than the float.
         ("f32 = 0.7F", 0.7, 0.7, True),
         ("f32 <= 0.7F", 0.7, 0.7, True),
         ("f32 = 0.5F", 0.7, 0.7, False),
@@ -293,7 +293,7 @@ _ENDS = [(None, None), (None, 2), (1, None), *((low, high) for low in range(4) f
 
 
 def _range(ends: tuple[int | None, int | None]) -> range:
-    """Return the values between two bounds; four more values if a bound is missing."""
+    """Return the values between two bounds; a missing bound allows four more values."""
     low, high = ends
     return range(-4 if low is None else low, (8 if high is None else high) + 1)
 
@@ -301,7 +301,7 @@ def _range(ends: tuple[int | None, int | None]) -> range:
 @pytest.mark.parametrize("ends", _ENDS, ids=str)
 @pytest.mark.parametrize("column", ["i64", "small", "day"])
 def test_file_is_kept_if_a_value_between_its_bounds_matches(column, ends):
-    """Integers are enough for these conditions, also for decimals and dates."""
+    """Only whole numbers are enumerated, also for decimals and dates; values in between do not change the results."""
     wrap = (lambda value: None if value is None else Decimal(value)) if column == "small" else (lambda value: value)
     statistics = Known({(column,): _bounds(*map(wrap, ends), 0, 9)})
     written = (lambda value: str(Day(value))) if column == "day" else str
@@ -354,7 +354,7 @@ def test_file_of_floats_is_kept_if_a_number_or_nan_may_match(condition, kept):
 @pytest.mark.parametrize(
     ("condition", "kept"),
     [
-        # The largest number is 3.0, and there may be a NaN.
+        # The largest number is 3.0, and there may also be a NaN.
         ("f64 IN (0.5, 3.5)", False), ("f64 IN (0.5, 2.0)", True), ("f64 IN (0.5, CAST('NaN' AS DOUBLE))", True),
         ("text IN ('abb', 'abr')", False), ("text IN ('abb', 'abd')", True),
     ],
@@ -367,7 +367,7 @@ def test_file_is_kept_if_a_value_of_a_list_may_match(condition, kept):
 @pytest.mark.parametrize(
     ("condition", "kept"),
     [
-        # In FULL, the bounds are 'abc' and 'abq'.
+        # In FULL, the bounds of this column are 'abc' and 'abq'.
         ("text LIKE 'ab%'", True), ("text LIKE 'abd%'", True), ("text LIKE 'abc%'", True), ("text LIKE 'abq%'", True),
         ("text LIKE 'abr%'", False), ("text LIKE 'abb%'", False), ("text LIKE 'a%'", True), ("text LIKE 'aa%'", False),
         ("text LIKE 'b%'", False), ("startswith(text, 'abd')", True), ("text NOT LIKE 'abd%'", True),
@@ -407,7 +407,7 @@ def test_call_is_evaluated_for_columns_with_a_single_value():
     assert not kept("month(day) = 2", day=nulls)
     assert not kept("lower(text) IS NOT NULL", text=nulls)
     assert not kept("NOT (lower(text) = 'ab')", text=constant)
-    # The call fails for the only value, and the read must fail too.
+    # The call fails for the only value, so the file is kept and the read fails too.
     assert kept("1 / i64 > 0", i64=_bounds(0, 0, 0, 4))
     day = _bounds(19_722, 19_722, 0, 4)
     assert [kept(f"year(day) = {year}", day=day) for year in (2022, 2023, 2024)] == [False, True, False]
@@ -473,7 +473,7 @@ def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -
     for span in SPANS:
         statistics = Known({("a",): _bounds(*span)})
         assert _may_match(inside, statistics) is any(value in values for value in within(span)), span
-        # With more than one value, one of them may differ.
+        # A file with more than one value may have one that is not in the list.
         one = span[0] if span[0] == span[1] else None
         expected = None not in values and (one is None or one not in values)
         assert _may_match(outside, statistics) is expected, span

@@ -1,4 +1,4 @@
-"""Settings with which small files are read like large ones, and in small pieces."""
+"""Settings that make small files be read like large ones, and in small pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from delta_sharing_client.run import scan
 
 
 def make_eager(patch: pytest.MonkeyPatch, *, is_late: bool = False) -> None:
-    """Read the footers of small files first, and use every page index; if ``is_late``, read filter columns first."""
+    """Read the footers of small files before their columns, and use every page index; if ``is_late``, read filter
+    columns first."""
     if is_late:
         patch.setattr(page_choice, "_LEAST", 0)
         patch.setattr(page_choice, "_STRETCH", 5)

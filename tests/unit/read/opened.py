@@ -1,4 +1,4 @@
-"""One file in memory: its layout, its bytes and its decoder."""
+"""A Parquet file in memory with its layout and decoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.storages import Storage, Table, fast_options, metadata, parquet_
 
 
 class File:
-    """The only file of a table, in memory, and its decoder."""
+    """A table's only file, in memory, and its decoder."""
 
     def __init__(
         self,

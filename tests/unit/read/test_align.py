@@ -154,7 +154,7 @@ POINTS = [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}, {"x": 3, "y": None}]
 
 
 def narrow(points: Any) -> Any:
-    """Return rows with the points of the file, which have one more field."""
+    """Return rows with points as in the file, where they have one more field than in the table."""
     if isinstance(points, list):
         return [narrow(item) for item in points]
     if isinstance(points, tuple):
@@ -374,7 +374,8 @@ def test_null_value_is_refused_if_map_values_are_not_null() -> None:
 
 def test_a_map_with_a_null_key_is_refused() -> None:
     kind = pa.map_(pa.string(), pa.int32())
-    # Most releases of Arrow cannot make such a map; others crash when its keys are used in another one.
+    # Most releases of Arrow cannot make a map with a null key; others crash when its keys are used in a different
+    # map.
     array = SimpleNamespace(keys=pa.array(["a", None]), items=pa.array([1, 2], pa.int32()))
     with pytest.raises(DataError, match="The map keys of column 'c' must not be null"):
         column_of(kind, pa.field("c", kind)).apply(array)
@@ -442,7 +443,7 @@ def test_name_in_another_case_is_found_if_it_is_unique(names: Sequence[str], nam
 
 
 def text_of(*parts: bytes) -> pa.StringArray:
-    """Return text that is not checked."""
+    """Return a string array without validation."""
     return pa.array(parts, pa.binary()).view(pa.string())
 
 
@@ -529,7 +530,7 @@ def test_invalid_text_is_found_in_arrays_of_any_length(count: int) -> None:
 
 
 def test_many_strings_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes many times as long to check each text separately."""
+    """Checking each string separately takes many times as long."""
     check = checker(pa.string())
     assert check is not None
     lengths: list[int] = []
@@ -564,7 +565,7 @@ def test_short_ascii_is_recognized_without_arrow(
 
 @pytest.mark.parametrize("place", [0, 1, 2500, 4997])
 def test_character_split_between_two_strings_is_invalid(place: int) -> None:
-    """All bytes together are valid UTF-8, the two texts are not."""
+    """All bytes together are valid UTF-8, but the two strings are not."""
     check = checker(pa.string())
     assert check is not None
     whole = [b"a", b"", "é".encode(), b""] * 1250
@@ -578,7 +579,7 @@ def test_character_split_between_two_strings_is_invalid(place: int) -> None:
 
 # === Calendars ===
 
-# The writer used the Julian calendar before 1582, in which day -719,164 is 1 January of the year 1.
+# The writer used the Julian calendar before 1582; in it, day -719,164 is 1 January of the year 1.
 JULIAN = {
     b"org.apache.spark.version": b"3.5.0",
     b"org.apache.spark.legacyDateTime": b"",

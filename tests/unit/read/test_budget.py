@@ -67,11 +67,11 @@ def test_decoding_comes_before_further_downloads() -> None:
         grants = [task.result() for task in tasks[:2]]
         growing = [asyncio.ensure_future(grant.grow(nbytes)) for grant, nbytes in zip(grants, (3, 2), strict=True)]
         await settle()
-        # The lowest order is granted and takes the rest of the memory; the second waits.
+        # The first file in order is granted the rest of the memory; the second file waits.
         assert [task.done() for task in growing] == [True, False]
         grants[0].resize(6)
         await settle()
-        # One byte is free, but downloads do not overtake the second.
+        # One byte is free, but later downloads do not overtake the second file.
         assert [task.done() for task in growing] == [True, False]
         assert done(tasks[2:]) == [False, False]
         grants[0].release()
@@ -95,7 +95,7 @@ def test_decoded_bytes_are_not_counted_as_downloads() -> None:
         for task in tasks[:2]:
             task.result().release()
         await settle()
-        # The whole share of downloads is free again: no release was counted twice.
+        # All memory for downloads is free again: no release was counted twice.
         tasks += await requested(budget, ((3, 0), 59), ((4, 0), 1))
         assert done(tasks) == [True, True, True, True, False]
         assert budget._in_use == 60
@@ -144,7 +144,7 @@ def test_grant_cancelled_while_growing_holds_no_memory() -> None:
         growing[0].cancel()
         await settle()
         assert growing[0].cancelled()
-        # The cancelled download no longer counts; the other one still waits.
+        # The cancelled download holds no memory; the other one still waits.
         assert budget._in_use == 4
         assert not growing[1].done()
         tasks[0].result().release()
@@ -161,7 +161,7 @@ def test_grant_cancelled_while_growing_holds_no_memory() -> None:
 @meets(waited=10, grew=10)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 30)), min_size=1, max_size=12), st.randoms())
 def test_files_consumed_in_order_always_end(files: list[tuple[int, int]], chance: random.Random) -> None:
-    """Files ask for their parts at any time, one after another; a consumer takes all parts in order."""
+    """Files request memory for their parts one after another, at any time; a consumer takes all parts in order."""
 
     async def check() -> None:
         budget, waited, grew = MemoryBudget(20), 0, 0

@@ -45,7 +45,7 @@ def numbers(count: int = ROWS) -> pa.Table:
         (10**9, ROWS, ROWS),
         (10**9, 10 * ROWS, ROWS),
         (10**9, 100, 100),
-        # Eight bytes per row and the page header fit a quarter of the limit.
+        # A quarter of the limit holds eight bytes per row and the page header.
         (100_000, ROWS, 3125),
         (100_000, 3125, 3125),
         (100_000, 3000, 3000),
@@ -67,16 +67,16 @@ def test_batch_size_depends_on_the_width_of_each_column() -> None:
             "d": pa.array([1] * ROWS),
         }
     )
-    # The columns have 4, 1, 8 and 8 bytes per row in Arrow, although fewer in the file.
+    # The columns have 4, 1, 8 and 8 bytes per row in Arrow, but fewer in the file.
     assert File(content, use_dictionary=False).rows(400_000) == pytest.approx(100_000 / 21, rel=0.002)
     assert File(content).rows(10**9) == ROWS
 
 
 def test_repeated_string_is_counted_for_each_row() -> None:
     content = pa.table({"t": ["x" * 1000] * ROWS})
-    # A row has 4 bytes of an offset and 1,000 of text.
+    # A row has an offset of 4 bytes and a string of 1,000 bytes.
     assert File(content).rows(8_000_000) == 2_000_000 * ROWS // (1004 * ROWS)
-    # Without a dictionary, the chunk has the bytes of all texts.
+    # Without a dictionary, the chunk contains the bytes of all strings.
     stored = File(content, use_dictionary=False, data_page_size=100_000, compression="zstd")
     assert stored.rows(12_000_000) == pytest.approx(3_000_000 / 1004, rel=0.01)
 
@@ -88,10 +88,10 @@ def test_repeated_string_is_counted_for_each_row() -> None:
 def test_one_long_string_does_not_make_all_batches_small(place: int, write: dict[str, Any]) -> None:
     texts = [f"{row % 10}" for row in range(ROWS)]
     texts[place] = "x" * 1_000_000
-    # The bytes in the file count, and those of each row in Arrow.
+    # The bytes in the file count as well as the bytes of each row in Arrow.
     assert File(pa.table({"t": texts}), **write).rows(8_400_000) == ROWS
     texts[place] = "0"
-    # Four long texts are too many for one batch.
+    # Four long strings are too many for one batch.
     for row in range(4):
         texts[2500 * row + 7] = "y" * 900_000 + str(row)
     assert File(pa.table({"t": texts}), **write).rows(8_400_000) == 2500
@@ -108,7 +108,7 @@ def test_measured_batch_may_use_its_whole_memory() -> None:
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
 def test_strings_are_measured_in_small_single_threaded_batches(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
-    """Measuring must not itself need much memory."""
+    """Measuring must not need much memory itself."""
     reads: list[tuple[int, Any, dict[str, Any]]] = []
 
     class Reader:
@@ -143,13 +143,13 @@ def test_large_batches_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_null_strings_are_measured_as_empty() -> None:
-    # 4 bytes per row are too many for one batch, and few enough for a fourth of the rows.
+    # At 4 bytes per row, all rows are too many for one batch, but a fourth of them fits.
     assert File(pa.table({"t": pa.nulls(ROWS, pa.string())})).rows(100_000) == ROWS // 4
 
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that receives the number of values of each chunk that is walked."""
+    """Return a list to which the number of values of each walked chunk is appended."""
     walk, counts = decode.walk_pages, []
     monkeypatch.setattr(decode, "walk_pages", lambda data, values: counts.append(values) or walk(data, values))
     return counts
@@ -181,7 +181,7 @@ def test_strings_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(decode, "_text_lengths", None)
     many = pa.table({"t": [f"{row % 50:02}" * 50_000 for row in range(1000)]})
     assert File(many, compression="NONE", dictionary_pagesize_limit=10_000_000).rows(16_000_000, 10) == 10
-    # A row may have any number of texts in a list, so no text is measured.
+    # A row may have any number of strings in a list, so strings are not measured.
     monkeypatch.setattr(decode, "_MOST_MEASURED_ROWS", ROWS)
     both = pa.table({"t": texts, "l": [["y" * 1000] * 10] * ROWS})
     assert File(both).rows(8_400_000) == 2
@@ -206,7 +206,7 @@ def test_longest_string_may_be_outside_the_dictionary() -> None:
     chunk = file.layout.chunks.get(0, 0)
     pages = decode.walk_pages(file.data.chunk(chunk), chunk.values)
     assert decode._longest_text(file.data, chunk, pages) == 1000
-    # Only DELTA_BYTE_ARRAY repeats parts of texts; otherwise no text is longer than its stored bytes.
+    # Only DELTA_BYTE_ARRAY repeats parts of strings; in other encodings no string is longer than its stored bytes.
     for encoding, longest in ((0, 1000), (6, 1000), (7, chunk.uncompressed)):
         others = pages._replace(encodings=pages.encodings | {encoding})
         assert decode._longest_text(file.data, chunk, others) == longest
@@ -317,7 +317,7 @@ def test_rows_without_columns_have_the_requested_number() -> None:
 def test_only_text_chunks_are_decoded_if_the_rest_is_small(
     monkeypatch: pytest.MonkeyPatch, in_flight: int, decoded: set[int]
 ) -> None:
-    """To decode all chunks took a fifth of the time of a file with 16 columns and 10,000 rows."""
+    """Decoding all chunks took a fifth of the time to read a file of 16 columns and 10,000 rows."""
     texts = [f"text {row % 50}" for row in range(ROWS)]
     file = File(pa.table({"n": range(ROWS), "t": texts, "m": range(ROWS)}))
     requested: set[int] = set()
@@ -380,7 +380,7 @@ def test_selected_rows_may_be_in_any_batch() -> None:
 
 
 def stubbed(file: File, batches: Any) -> File:
-    """Let the reader of ``file`` yield the batches that ``batches`` makes from its own."""
+    """Let the reader of ``file`` yield what ``batches`` makes from the reader's own batches."""
     [reader] = file.data.opened
 
     def iter_batches(*arguments: Any, **how: Any) -> Iterator[pa.RecordBatch]:
@@ -498,14 +498,14 @@ def test_small_part_of_a_batch_is_copied(start: int, rows: int, is_slice: bool, 
 
 
 def constants(rows: list[tuple[str, int]], *, kind: pa.DataType | None = None, **plan: Any) -> Any:
-    """Return the shape of all files, and files with these partition values and row counts."""
+    """Return a plan's shape, and its files with these partition values and row counts."""
     kind = pa.string() if kind is None else kind
     table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), "p": kind}), ["p"]))
     for value, _ in rows:
         table.add(numbers(1).rename_columns(["id"]), partition_values={"p": value})
     batch_rows = plan.pop("batch_rows", 1000)
     made = table.plan(**{"columns": ["p"], **plan}, options=fast_options(batch_rows=batch_rows))
-    # The plan above skips files by their partition values; this plan has all files.
+    # The plan above skips files by their partition values; the next one keeps all files.
     return Shape(made.context), list(zip(table.plan().tasks, [count for _, count in rows], strict=True))
 
 
@@ -533,11 +533,11 @@ def test_rows_of_files_are_combined_into_batches(files: list[tuple[str, int]], b
 @pytest.mark.parametrize(
     ("files", "batches"),
     [
-        # A text of five characters may take 20 of 100 bytes.
+        # A string of five characters may take 20 of the 100 bytes.
         ([("x" * 5, 12)], [5, 5, 2]),
         ([("x" * 5, 3), ("x" * 10, 5)], [4, 2, 2]),
         ([("x" * 5, 3), ("x" * 11, 2)], [3, 2]),
-        # A row larger than a batch is alone in its batch.
+        # A row that is larger than a batch is alone in its batch.
         ([("x" * 100, 3)], [1, 1, 1]),
         ([("x" * 5, 1), ("x" * 100, 2), ("x" * 5, 1)], [1, 1, 1, 1]),
         ([("", 100)], [100]),
@@ -684,7 +684,7 @@ TEXTS = pa.table({"a": pa.array([1, 2, None], pa.int64()), "b": ["x", None, "\u0
 
 
 def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that receives the row count of each batch that is built from single columns."""
+    """Return a list to which the row count of each batch built from single columns is appended."""
     counts: list[int] = []
     arrays_of = decode._Columns._arrays
 

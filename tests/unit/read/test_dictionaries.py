@@ -1,4 +1,4 @@
-"""Text that is read as dictionary indices equals text that is read plainly."""
+"""Strings read as dictionary indices equal strings read plainly."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_invalid_text_without_a_visible_row_is_not_an_error() -> None:
 
 
 def test_damaged_bytes_are_an_error_or_equal_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every byte of the column chunk is changed, so that indices and lengths may be out of range."""
+    """Every byte of the column chunk is changed in turn, so indices and lengths may be out of range."""
     content = pa.table({"text": ["a", "bb", None, "ccc"] * 8})
     sink = io.BytesIO()
     pq.write_table(content, sink, compression="none", store_schema=False)

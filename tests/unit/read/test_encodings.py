@@ -1,4 +1,4 @@
-"""Each Arrow type that a writer may state in a Parquet file's ``ARROW:schema``, with each kind of read.
+"""Each kind of read, of files whose ``ARROW:schema`` states each type that a writer may choose.
 
 deltalake's MERGE, UPDATE and DELETE state ``string_view`` and ``binary_view``, Polars large types, pandas dictionaries.
 """
@@ -85,7 +85,7 @@ ENCODINGS: dict[str, tuple[pa.DataType, pa.DataType, Callable[..., Any]]] = {
     "dictionaries": (dictionary(pa.string()), dictionary(pa.binary()), pa.list_),
     "run-end": (pa.run_end_encoded(pa.int32(), pa.string()), pa.run_end_encoded(pa.int32(), pa.binary()), pa.list_),
 }
-# A pyarrow version cannot put types that it lacks into a schema.
+# pyarrow cannot put types that it lacks into a schema.
 if hasattr(pa, "string_view"):
     ENCODINGS |= {
         "views": (pa.string_view(), pa.binary_view(), pa.list_),

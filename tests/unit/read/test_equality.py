@@ -1,4 +1,4 @@
-"""Rows that equal those of an equality delete, compared value by value with an oracle."""
+"""Rows removed by equality deletes, compared with an oracle that compares value by value."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.unit.read.opened import File
 from tests.unit.storages import Storage, Table, fast_options, metadata, table_state
 
 SCHEMA = pa.schema({"id": pa.int64(), "p": pa.int32(), "q": pa.string()})
-# A file that has a partition column in it.
+# The contents of a file that also stores a partition column.
 INSIDE = pa.table({"id": pa.array([7, 8], pa.int64()), "p": pa.array([5, None], pa.int32())})
 
 

@@ -20,15 +20,15 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.unit.storages import Storage, Table, fast_options, metadata
 
 IN_FLIGHT = 8 * 1024 * 1024
-# The maximum memory, as a multiple of the option: bytes and rows in flight, and a batch in each decoder.
+# The maximum memory as a multiple of the option: for bytes and rows in flight, and a batch in each decoder.
 MULTIPLE = 3
-# A decoder may free its last batch after the test, and Arrow does not keep the pool of a buffer alive.
+# The pools are kept: a decoder may free its last batch after the test, and Arrow does not keep a buffer's pool alive.
 _pools: list[pa.MemoryPool] = []
 
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.MemoryPool]:
-    monkeypatch.setattr(SHORTCUTS, "tight_memory", False)  # one pool counts all the memory
+    monkeypatch.setattr(SHORTCUTS, "tight_memory", False)  # so that one pool counts all memory
     before = pa.default_memory_pool()
     own = pa.proxy_memory_pool(before)
     _pools.append(own)
@@ -127,7 +127,7 @@ def test_every_arrow_error_becomes_a_data_error(
         return reader
 
     if place in ("opening", "decoding"):
-        monkeypatch.setattr(whole_file, "_LARGEST_WHOLE", 0)  # read the footer first, then open the file again
+        monkeypatch.setattr(whole_file, "_LARGEST_WHOLE", 0)  # reads the footer first and opens the file again later
     if place == "converting":
         monkeypatch.setattr(FileColumn, "apply", fails)
     else:

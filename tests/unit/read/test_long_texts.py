@@ -1,4 +1,4 @@
-"""Texts in structs, lists and maps, in files with skipped pages.
+"""Strings in structs, lists and maps, in files with skipped pages.
 
 The oracle is pyarrow, which reads the whole file.
 """
@@ -48,7 +48,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Nesting:
-    """A nested column with one text per row."""
+    """A nested column with one string per row."""
 
     type: Callable[[pa.Field], pa.DataType]
     value: Callable[[int, str | None], Any]
@@ -95,7 +95,7 @@ NESTINGS = {
 
 
 def column(name: str, nesting: Nesting, kind: str, optional: bool, *, categories: bool) -> tuple[pa.Field, pa.Array]:
-    """Return a column of the table, and its values in the file."""
+    """Return the table's field for a column, and its values in the file."""
     texts = [None if optional and row % 17 == 3 else TEXTS[kind](row) for row in range(ROWS)]
     values = [nesting.value(row, text) for row, text in enumerate(texts)]
     is_optional = optional or nesting.has_nulls
@@ -139,7 +139,7 @@ class SomePages:
         """Return ``rows``, and the number of pages that were skipped."""
         pages = page_plan.group_pages(self.layout, 0, rows, self.index)
         layout = dataclasses.replace(self.layout, pages={0: pages})
-        # The decoder has only these bytes.
+        # The decoder has only the bytes of these pages.
         blocks = [ByteBlock(item.start, pa.py_buffer(self.blob[slice(*item)])) for item in merge(layout.ranges((0,)))]
         kept, replaced = page_plan.rebuild(layout, (0,), blocks, SparseFile(len(self.blob), blocks).slice)
         data = ParquetBytes(len(self.blob), kept, self.footer.metadata, replaced)
@@ -165,7 +165,7 @@ SUBSETS = [
     write=st.fixed_dictionaries({
         "data_page_version": st.sampled_from(["1.0", "2.0"]),
         "use_dictionary": st.sampled_from([True, True, False]),
-        # Its writer may give up a dictionary between two pages.
+        # Its writer may abandon a dictionary between two pages.
         "dictionary_pagesize_limit": st.sampled_from([1000, 200_000, 4 * MB]),
         "compression": st.sampled_from(["NONE", "zstd"]),
     }),
@@ -200,7 +200,7 @@ def test_rows_are_correct_whichever_pages_are_skipped(
 
 @pytest.mark.parametrize("start", [30_000, 150_000])
 def test_filter_skips_pages_of_long_texts_in_a_struct(make_table: MakeTable, start: int) -> None:
-    """The limits are unchanged: the file is large enough to skip pages."""
+    """The limits keep their defaults: the file is large enough to skip pages."""
     texts = [f"{number:04}" + "x" * (300 + number % 7) for number in range(2800)]
     rows = pa.array(range(200_000))
     structs = pa.StructArray.from_arrays([pa.array(texts * 72).slice(0, len(rows)), rows], ["a", "b"])
@@ -217,7 +217,7 @@ def test_filter_skips_pages_of_long_texts_in_a_struct(make_table: MakeTable, sta
 
 
 def test_only_texts_of_kept_pages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The texts are so long that the length of each row counts."""
+    """The strings are so long that the length of each one is measured."""
     measured: list[tuple[bool, list[float]]] = []
     text_lengths = decode._text_lengths
 

@@ -1,4 +1,4 @@
-"""No Python code runs for each row: the number of calls depends on files and row groups."""
+"""No Python code runs for each row: the number of calls depends only on files and row groups."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_number_of_python_calls_does_not_grow_with_rows(make_table: MakeTable, b
                 )
             )
 
-        read()  # without the calls that happen once per process
+        read()  # calls that happen once per process are not counted
         with profiled() as profile:
             assert read() > rows
         calls.append(profile.calls)

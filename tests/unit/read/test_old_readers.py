@@ -1,4 +1,4 @@
-"""Files of newer writers, read with any supported pyarrow."""
+"""Files of newer writers are read with any supported pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads begin in small pieces, because the consumer may stop, and grow with consumption."""
+"""Reads begin with small pieces, because the consumer may stop; pieces and read-ahead grow as rows are consumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES, ROWS = 3, 60_000
 
 @functools.cache
 def content() -> pa.Table:
-    """Return the rows of the tables. They take a second, so only workers that need them make them."""
+    """Return the rows of the tables. Making them takes a second, so only workers that need them make them."""
     random = np.random.default_rng(3)
     return pa.table(
         {
@@ -53,7 +53,7 @@ WRITTEN = {
 
 
 def settled(storage: Storage) -> int:
-    """Wait until no more bytes are sent, and return their number."""
+    """Wait until no more bytes are sent; return the number of bytes sent."""
     last, until = -1, time.monotonic() + HANGS
     while last != storage.sent or storage.in_flight:
         assert time.monotonic() < until
@@ -76,7 +76,7 @@ def table(make_table: MakeTable) -> Table:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set steps for tables of a few megabytes."""
+    """Set the sizes of pieces to values for tables of a few megabytes."""
     monkeypatch.setattr(pace, "_STEPS", tuple(step._replace(piece=step.piece >> 5) for step in pace._STEPS))
     monkeypatch.setattr(row_groups, "_LEAST_CUT", 1 << 15)
     monkeypatch.setattr(whole_file, "_SMALL", 1 << 15)

@@ -1,4 +1,4 @@
-"""The pages of a row group that are read, and their sizes; ``test_pages`` compares the rows."""
+"""Which pages of a row group are read, and their sizes; ``test_pages`` compares the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_ratio_is_learned_from_observations() -> None:
     ratio = page_plan.Ratio(0, 0)
     ratio.learn(1000, 250)
     assert ratio.expected(4000) == 1000
-    # A larger observation replaces the first one.
+    # A larger observation outweighs the first one.
     ratio.learn(100_000, 50_000)
     assert ratio.expected(4000) == 2000
     ratio.learn(100_000, 0)
@@ -95,7 +95,7 @@ def test_piece_ends_with_a_page_of_each_column() -> None:
 
 
 def test_first_piece_includes_the_dictionaries() -> None:
-    # The dictionaries are larger than the first piece, which has one page; other pieces have many pages.
+    # The dictionaries exceed the size of a piece, so the first piece has one page; other pieces have many pages.
     assert in_pieces(2000, use_dictionary=True)[0] == (0, 10)
     assert in_pieces(2000, use_dictionary=True)[1][1] > 150
     assert 500 < in_pieces(20_000, use_dictionary=True)[0][1] < 1000
@@ -238,7 +238,7 @@ def test_pages_of_columns_with_lists_are_not_skipped(monkeypatch: pytest.MonkeyP
     assert ranges == {0: [chunk.offset_index, chunk.column_index]}
     layout = page_plan.with_index(file.layout, 0, block.data.slice)
     assert layout.index[0]().keys() == {1}
-    # Pages of this writer are not skipped.
+    # Arrow misreads skipped pages of this writer, so none are skipped.
     layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer="parquet-cpp-arrow version 2.0.0")
     assert [*page_plan.offset_indexes(layout, 0).values()] == []
     assert page_plan.index_ranges(layout, block._replace(start=1), page_plan.Ratio(1, 1)) == {}

@@ -69,7 +69,7 @@ def test_read_of_one_row_fetches_its_pages(
     table.add(large_file)
     report = ScanReport()
     assert table.read(report, filter=col("c00") == 54_321).equals(large.slice(54_321, 1))
-    # It needs one page of each column, and the footer with its page index.
+    # It needs one page of each column, the footer and the page index.
     assert storage.sent < 0.05 * len(large_file)
     assert report.pages_skipped > 500
     assert report.page_bytes_skipped > 0.95 * len(large_file)
@@ -217,7 +217,7 @@ def shared_storage() -> Iterator[Storage]:
 
 @st.composite
 def runs(draw: st.DrawFn, values: list[Any], rows: int) -> list[Any]:
-    """Draw a column with runs of equal values, as in sorted data."""
+    """Draw a column's values with runs of equal values, as in sorted data."""
     found: list[Any] = []
     while len(found) < rows:
         found += [draw(st.sampled_from(values))] * draw(st.integers(1, 40))
@@ -280,14 +280,14 @@ PROPERTIES = {
 
 
 def rows_as_text(table: pa.Table) -> list[str]:
-    """Return rows as text, because NaN is not equal to NaN."""
+    """Return rows as strings, because NaN is not equal to NaN."""
     return [repr(row) for row in table.to_pylist()]
 
 
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=60, deadline=None)
 def test_rows_equal_those_of_a_read_without_pages(shared_storage: Storage, data: st.DataObject) -> None:
-    # With pages of a byte, pyarrow cannot read a row group of one row that it wrote, in which a struct has a list.
+    # With pages of one byte, pyarrow cannot read its own row groups of one row with a struct that contains a list.
     rows = data.draw(st.integers(1, 160).filter(lambda rows: all(rows % size != 1 for size in GROUP_SIZES)), "rows")
     columns: dict[str, pa.Array] = {}
     fields: list[pa.Field] = []
@@ -376,7 +376,7 @@ def test_pages_of_every_type_are_skipped(make_table: MakeTable, storage: Storage
         report = ScanReport()
         rows = table.read(report, filter=(col("n") >= 120) & (col("n") < 131))
         assert rows_as_text(rows) == rows_as_text(content.slice(120, 11))
-        # A required float, double or decimal has no stubs without a dictionary.
+        # Required floats, doubles and decimals have stubs only with a dictionary.
         whole = 0 if dictionary else 4
         assert report.pages_skipped == (len(fields) - whole) * 98
 
@@ -540,7 +540,7 @@ def test_damaged_offset_index_changes_no_row(shared_storage: Storage, data: st.D
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=examples(50), deadline=None)
 def test_damaged_indexes_give_only_rows_of_the_file(shared_storage: Storage, data: st.DataObject) -> None:
-    """Wrong bounds may hide a row, but no row has the values of two rows."""
+    """Wrong bounds may hide a row, but no returned row mixes the values of two rows."""
     blob = bytearray(parquet_bytes(CONTENT, **PAGED, data_page_version=data.draw(st.sampled_from(["1.0", "2.0"]))))
     spans = index_spans(bytes(blob))
     for _ in range(data.draw(st.integers(1, 5))):
@@ -565,14 +565,14 @@ def test_index_that_does_not_decode_is_not_used(make_table: MakeTable, target: i
     blob = bytearray(parquet_bytes(CONTENT, **PAGED))
     start, stop = index_spans(bytes(blob))[target]
     if damage == "cut":
-        blob[start] = 0  # the struct ends at once
+        blob[start] = 0  # a Thrift struct without fields
     else:
         blob[start:stop] = (b"\0" if damage == "zeros" else b"\xa7") * (stop - start)
     table = make_table(CONTENT.schema)
     table.add(bytes(blob))
     report = ScanReport()
     assert table.read(report, filter=col("a") == 123).equals(CONTENT.slice(123, 1))
-    # Without its offset index a column is read whole; without one of the filter's column both are.
+    # A column without an offset index is read whole; if the filter's column has none, both columns are.
     assert report.pages_skipped == {0: 0, 1: 0, 2: 39, 3: 78}[target]
 
 
@@ -602,7 +602,7 @@ def test_error_of_a_damaged_page_names_the_file(make_table: MakeTable) -> None:
     parsed = footer.parse_footer(pa.py_buffer(bytes(blob)), len(blob))
     pages = page_index.pages(bytes(blob[start:stop]), Chunks(parsed.data, range(2), parsed.start).get(0, 0), 400)
     assert pages is not None
-    blob[pages.starts[13] - 1] ^= 0xFF  # the last byte of the page with rows 120 to 130
+    blob[pages.starts[13] - 1] ^= 0xFF  # the last byte of the page with the rows 120 to 130
     table = make_table(CONTENT.schema)
     table.add(bytes(blob))
     with pytest.raises(DataError, match="id-part-0"):

@@ -1,4 +1,4 @@
-"""Filters on each type of column, on pages that Spark wrote in both versions."""
+"""Filters on each type of column, in files whose pages Spark wrote in both versions of data pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.unit.storages import Table
 MakeTable = Callable[..., Table]
 UTC = datetime.timezone.utc
 FILES = pathlib.Path(__file__).parent / "spark_pages"
-# Spark truncates the bounds of the texts, which begin alike, and pages of doubles have no bounds because of NaN.
+# The strings begin alike, so Spark truncates their bounds to the same prefix; pages of doubles have no bounds because
+# of NaN.
 SKIPPED = ("n", "integer", "float", "binary", "date", "instant", "ntz", "decimal", "small", "gaps", "pair.x")
 
 
@@ -31,7 +32,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["v1", "v2", "required"])
 def spark_file(request: pytest.FixtureRequest, make_table: MakeTable) -> tuple[Table, pa.Table]:
-    """Return a table of one file of Spark, and its rows as pyarrow reads them."""
+    """Return a table with one file of Spark, and its rows as pyarrow reads them."""
     data = (FILES / f"{request.param}.parquet").read_bytes()
     rows = pq.read_table(pa.BufferReader(data)).replace_schema_metadata()
     instants, utc = rows.schema.get_field_index("instant"), pa.timestamp("us", "UTC")

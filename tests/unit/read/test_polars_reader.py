@@ -1,4 +1,4 @@
-"""Polars' reader returns the rows and errors of Arrow's reader."""
+"""Polars' reader returns the same rows and errors as Arrow's reader."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_damaged_bytes_have_the_outcome_of_arrows_reader(
         damaged[at] ^= 0x55
         ours, arrows = used.both(lambda damaged=damaged: rows_of(table_of(storage, bytes(damaged))))
         outcomes["error" if isinstance(arrows, str) else "rows"] += 1
-        # One change may cause several errors, of which each reader names one.
+        # One change may cause several errors, and each reader reports one of them.
         assert isinstance(ours, str) if isinstance(arrows, str) else ours.equals(arrows)
     assert min(outcomes.values()) > 10, outcomes
     assert bool(used.groups) is checksum
@@ -269,7 +269,7 @@ def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
     plan = for_polars(table.plan(options=options))
     with Batches(plan) as batches:
         assert sum(batch.num_rows for batch in batches) == 100_000
-    assert used.groups == 1  # views of one text take 1.6 MB, less than the least budget
+    assert used.groups == 1  # views of one string take 1.6 MB, less than the smallest budget
     plan = for_polars(
         table_of(storage, written(pa.table({"n": range(1_000_000)})), pa.schema([("n", pa.int64())])).plan(
             options=options

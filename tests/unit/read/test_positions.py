@@ -63,7 +63,7 @@ def test_positions_do_not_shift_with_skipped_row_groups(make_table: MakeTable) -
         ids(0, 200),
         deletion_vector=encode_inline(DeletionVector.from_positions([5, 155, 161])),
         write={"row_group_size": 10},
-        removed=(),  # the bounds of row groups are used
+        removed=(),  # so that row groups are skipped by their bounds
     )
     report = ScanReport()
     rows = table.read(report, filter=(col("id") >= 153) & (col("id") < 163))
@@ -110,7 +110,7 @@ def test_bytes_of_vectors_are_dropped_after_the_last_use(
     async def read() -> None:
         for number in (0, 1, 0, 3, 2, 3, 3):
             if number == 0 and held_spans:
-                vectors.note(tasks[0])  # another read of the file, while its bytes are in memory
+                vectors.note(tasks[0])  # requests the file again while its bytes are in memory
             vector = await vectors.get(tasks[number].without, tasks[number], number)
             assert vector.positions().tolist() == [number]
             held_spans.append(sum(len(spans) for spans in vectors._spans.values()))
@@ -185,7 +185,7 @@ def test_vector_past_the_end_of_a_file_is_always_refused(
         table.read(**KINDS_OF_READ[kind])
 
 
-# A vector that states rows or bytes is read, and must have what it states.
+# A vector whose descriptor states rows or bytes is read, and must match the descriptor.
 @pytest.mark.parametrize(
     ("stated", "reason"),
     [

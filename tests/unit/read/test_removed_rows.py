@@ -1,4 +1,4 @@
-"""The values of deleted rows are neither evaluated, checked nor counted."""
+"""Values of deleted rows are not evaluated, checked or counted."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_filter_is_not_evaluated_if_all_rows_are_deleted(make_table: MakeTable, 
 
 
 def test_filters_fail_on_the_values_of_deleted_rows(make_table: MakeTable) -> None:
-    """Filters with arithmetic fail on these values, so the tests above can fail."""
+    """These filters do fail on the values of the deleted rows, so the tests above are able to fail."""
     failed: Counter[str] = Counter()
     for condition in FILTERS:
         table = make_table(SCHEMA)

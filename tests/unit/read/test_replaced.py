@@ -40,7 +40,7 @@ def content(value: int, rows: int, row_group_size: int | None = None) -> bytes:
 
 @pytest.fixture(params=HEADERS)
 def make_swapped(request: pytest.FixtureRequest, make_table: MakeTable) -> Callable[..., tuple[Table, Swap]]:
-    """Return a function that makes a table of one file, and a function that replaces the file by another."""
+    """Return a function that makes a table of one file and returns a function that replaces this file."""
     old_headers, new_headers, honours = HEADERS[request.param]
 
     def make(rows: int, row_group_size: int | None = None) -> tuple[Table, Swap]:

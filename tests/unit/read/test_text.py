@@ -237,7 +237,7 @@ def shared_storage() -> Any:
 PARTS = [b"", b"a", b"b", b"z", b"\xc0", b"\xff", b"\xed\xa0\x80", "é".encode(), "\ufffd".encode(), "😀".encode()]
 VALUES = st.tuples(st.sampled_from(PARTS), st.sampled_from(PARTS)).map(b"".join)
 CONSTANTS = VALUES.map(as_shown)
-# The bytes are between two texts; the replaced text is not.
+# Invalid bytes that sort between two strings, while the replaced text does not.
 BETWEEN = st.lists(st.none() | st.sampled_from([b"a", b"\xc0", b"a\xc0"]), min_size=1, max_size=5).map(
     lambda values: [b"", *values, "é".encode()]
 )
@@ -299,7 +299,7 @@ def test_filters_use_the_returned_text_and_ignore_statistics(
 @pytest.mark.parametrize("where", ["log", "footer", "pages"])
 @pytest.mark.parametrize("nested", [False, True], ids=["column", "field"])
 def test_replaced_text_outside_the_bounds_is_found(make_table: MakeTable, where: str, nested: bool) -> None:
-    """The bytes are between the bounds, U+FFFD is above them."""
+    """The bytes are within the bounds, but U+FFFD is above them."""
     values = [b"", b"\xc0", "é".encode(), *(["\U0010ffff".encode()] * 3 if where == "pages" else [])]
     array = texts(values)
     content = as_table(pa.StructArray.from_arrays([array], ["t"]) if nested else array)

@@ -137,7 +137,7 @@ def test_int96_timestamps_are_read(make_table: MakeTable) -> None:
 def test_int96_timestamps_of_any_day_are_read(make_table: MakeTable, day: tuple[int, int, int]) -> None:
     far = pa.array([datetime.datetime(*day, 23, 59, 59)], pa.timestamp("us"))
     sink = io.BytesIO()
-    # The writer refuses values outside of nanoseconds, so the day number of another value is replaced.
+    # The writer refuses values that nanoseconds cannot hold, so the day number of a valid value is replaced.
     near = pa.array([datetime.datetime(2000, 1, 1, 23, 59, 59)], pa.timestamp("us"))
     pq.write_table(
         pa.table({"c": near}), sink, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="NONE"
@@ -324,7 +324,7 @@ def with_ids(table: pa.Table, ids: dict[str, int]) -> pa.Table:
 
 def test_columns_are_found_by_physical_name(make_table: MakeTable) -> None:
     table = make_table(MAPPED, delta__columnMapping__mode="name")
-    # The file column with the logical name is another column, which was dropped.
+    # The file's column with this logical name is a different column, which was dropped.
     table.add(pa.table({"name": ["wrong"], "col-1": ["right"], "col-2": [{"col-3": 5, "x": 6}]}))
     assert table.read().to_pylist() == [{"name": "right", "s": {"x": 5}}]
 

@@ -32,7 +32,7 @@ def task(without: DeletionVectorRef | None = None, only: DeletionVectorRef | Non
 
 
 class Storage:
-    """A replacement for remote files, all of which have ``content``; ``requests`` are the reads."""
+    """A replacement for remote files, which all have the bytes ``content``; ``requests`` records the reads."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -90,7 +90,7 @@ def test_a_vector_without_offset_is_fetched_from_byte_0(storage: Storage, offset
 
 
 class Cache:
-    """A cache that returns the bytes of a name for any version."""
+    """A cache that returns the bytes stored for a name, for any version."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[ByteBlock, int]] = {}
@@ -115,7 +115,7 @@ def test_cached_vector_needs_no_request(storage: Storage) -> None:
 
 
 def spans(*places: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the downloaded ranges for vectors at these offsets, with lengths that include size and checksum."""
+    """Return the ranges downloaded for vectors at these offsets; the lengths include size and checksum."""
     vectors = Vectors("t", None)  # type: ignore[arg-type]
     for start, length in places:
         vectors.note(task(ref(start, length - 8)))

@@ -1,4 +1,4 @@
-"""Read-ahead of a listing and its counters, without a server."""
+"""Reading ahead in a listing, and its counters, without a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def task(number: int, size: int = 10, **rest: Any) -> FileTask:
 
 
 class Streamed:
-    """A stream of files that counts how many were taken and records how it ends; it waits before file ``held``."""
+    """A stream of files that counts the files taken and records how it ends; it pauses before file ``held``."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ def test_listing_pauses_when_enough_files_are_ahead(
         is_waiting(8)
         await listing.wait_for_size(HANGS)
         assert not listing.is_whole
-        # The listing resumes when fewer than half are left.
+        # The listing resumes when fewer than half of the files are left.
         assert [await listing.next() for _ in range(4)] == source.tasks[:4]
         is_waiting(8)
         assert [await listing.next()] == source.tasks[4:5]
@@ -172,7 +172,7 @@ def test_listing_pauses_when_enough_files_are_ahead(
             assert len(listing.take(lambda each: True, count)) == count
             listing.widen()
             is_waiting(listed[number])
-        # Taking files does not signal room while nothing waits for it.
+        # Taking files sends no signal while the listing is not paused.
         assert len(await rest_of(listing)) == 79
         assert (source.taken, listing._room.empty(), listing._is_full) == (100, True, False)
 
@@ -456,7 +456,7 @@ def test_read_ahead_grows_as_rows_are_consumed() -> None:
 
 
 def test_paused_listing_misses_no_wake_up() -> None:
-    """Another thread may take files or close the listing between the check for room and the wait."""
+    """Another thread may take files or close the listing after it checked for room and before it waits."""
     for lengths, closes, waits in (([9, 9, 0], False, 1), ([9, 0, 0], False, 0), ([9, 9], True, 0), ([0], False, 0)):
         listing, turn, waited = Listing(Streamed([]).stream), iter(lengths), list[bool]()
 
@@ -570,11 +570,11 @@ def test_replaced_file_is_read_again_only_once(monkeypatch: pytest.MonkeyPatch) 
         assert await look(None) == ([False], [9], None, None)
         assert await look(stale, None) == ([False, True], [9, 7], None, None)
         assert await look(stale, other) == ([False, True], [9, 7], other, other)
-        # Not after rows were returned, by this task or by another one of the same file.
+        # It is not read again after rows were returned, by this task or by another task of the same file.
         assert await look(stale, dropped=False) == ([False], [9], stale, stale)
         assert await look(stale, version=Version("1")) == ([False], [9], stale, stale)
         assert await look(other) == ([False], [9], other, other)
-        # With a limit, earlier files may provide enough rows.
+        # With a limit, an error is kept for later, as earlier files may provide enough rows.
         assert await look(other, limit=5) == ([False], [9], other, None)
 
     run(all_of())

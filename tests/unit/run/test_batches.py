@@ -1,4 +1,4 @@
-"""Reads that end early stop at once from any state and leave nothing behind."""
+"""Reads that end early stop at once, in any state, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def begun(table: Table, **options: Any) -> Batches:
 
 
 def working() -> list[object]:
-    """Return the tasks on the loop: reads, files and requests."""
+    """Return the tasks on the event loop: reads, files and requests."""
     return list(asyncio.all_tasks(loop.current().loop))
 
 
@@ -71,7 +71,7 @@ def nothing_is_left() -> None:
 
 
 def stalls(released: threading.Event, after: int | None) -> Fault:
-    """A fault: send ``after`` bytes of the body, or nothing if it is None, and wait."""
+    """A fault: send ``after`` bytes of the body, or no response at all if it is None, and wait."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
         if after is not None:
@@ -275,7 +275,7 @@ def test_exhausted_iterator_stays_exhausted(large: Table) -> None:
 def test_batches_follow_the_iterator_protocol(large: Table) -> None:
     with contextlib.closing(begun(large)) as batches:
         assert [batch.num_rows for batch in itertools.islice(batches, 3)] == [5_000] * 3
-        for batch in batches:  # continues after the last batch
+        for batch in batches:  # continues after the batch above
             assert batch["id"][0] != 0
             break
     limited = Batches(large.plan(limit=7_000, options=fast_options(batch_rows=5_000)))
@@ -301,7 +301,7 @@ def no_garbage_collection() -> Iterator[None]:
 def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {}
     if end == "stale":
-        # Undecodable bytes from the cache may be the cache's fault, so they are fetched again.
+        # Bytes from the cache that do not decode are fetched again, because the cache may have damaged them.
         options["cache_directory"] = str(tmp_path)
         large.storage.files["part-7.parquet"] = bytes(len(large.storage.files["part-7.parquet"]))
         with pytest.raises(DataError):
@@ -319,7 +319,7 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end:
                 batches.close()
                 break
             if end == "dropped" and number == 2:
-                time.sleep(0.3)  # until more was decoded than consumed
+                time.sleep(0.3)  # wait until more was decoded than consumed
                 break
             if end == "interrupted" and number == 2:
                 timer = threading.Timer(0.02, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
@@ -331,12 +331,12 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(large: Table, end:
         kept = error
         assert str(kept)
     except KeyboardInterrupt:
-        # The exception is not kept: the frames of its traceback hold a batch.
+        # The exception is not kept, because the frames of its traceback hold a batch.
         assert end == "interrupted"
     if end == "dropped":
         del batches
     nothing_is_left()
-    # Memory in a decoding thread is freed when the thread's job ends.
+    # A decoding thread frees its memory when its job ends.
     wait_for(lambda: arrow_bytes() - before < 500_000)
 
 
@@ -447,7 +447,8 @@ def _peer(name: str) -> str:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 @pytest.mark.parametrize("where", ["here", "another thread"])
 def test_forked_process_exits_silently(large: Table, where: str) -> None:
-    """Also while a thread, which does not exist in the child, takes a batch."""
+    """The child also exits silently if, at the fork, another thread was taking a batch; the child does not have this
+    thread."""
     plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
     script = textwrap.dedent("""
         import os, pickle, sys, threading, warnings
@@ -511,7 +512,7 @@ def test_interpreter_exits_during_a_read(large: Table, storage: Storage) -> None
 
 
 def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -> None:
-    """Both calls are queued on the loop before it runs either."""
+    """The start and the cancellation are queued on the loop before it runs either."""
     plan, closed = large.plan(options=fast_options()), threading.Event()
     stream = ScanStream(
         context=plan.context, files=(task for task in plan.tasks), skipped=SkippedFiles, release=closed.set

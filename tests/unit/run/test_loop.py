@@ -54,7 +54,7 @@ def test_running_jobs_are_not_garbage_collected() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("fails", [False, True])
 def test_fork_waits_for_imports_of_the_first_use(fails: bool) -> None:
-    """A child forked in the middle of an import would wait for that import for ever."""
+    """A child that is forked during an import would wait for that import for ever."""
     program = """
         import os, signal, sys
         from delta_sharing_client.run import loop
@@ -94,7 +94,7 @@ def on_loop(call: Any) -> Any:
 
 
 def test_values_from_threads_arrive_complete_and_in_order() -> None:
-    """Most values are put while the loop takes others."""
+    """Most values are put while the loop takes earlier ones."""
     taken: list[tuple[int, int]] = []
     inbox: loop.Inbox[tuple[int, int]] = loop.Inbox(loop.current().loop, taken.append)
     threads = [
@@ -152,7 +152,7 @@ def test_as_many_jobs_as_processors_run_at_once() -> None:
         with lock:
             running += 1
             seen.append(running)
-        full.wait(60)  # until that many jobs run
+        full.wait(60)  # blocks until that many jobs run
         with lock:
             running -= 1
 
@@ -231,7 +231,7 @@ def test_failed_job_is_freed_without_garbage_collection() -> None:
 
 
 def test_interpreter_ends_with_waiting_running_and_new_jobs() -> None:
-    """Running and queued jobs finish; later ones never run."""
+    """Running and queued jobs finish; jobs submitted later never run."""
     program = """
         import asyncio, sys, time
         from delta_sharing_client.run import loop
@@ -352,7 +352,7 @@ def test_interruptible_call_returns_its_result(monkeypatch: pytest.MonkeyPatch) 
         loop.interruptible(late)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(loop.interruptible, slow).result(HANGS) == 7
-    # Called on the main thread, it waits for the network on a daemon thread, which does not keep the program alive.
+    # A call on the main thread waits for the network on a daemon thread, which does not keep the program alive.
     assert where == [False, False]
     assert loop.interruptible(lambda: threading.current_thread().daemon)
 

@@ -1,5 +1,5 @@
-"""Partitions of a plan: each file is in exactly one, in order; large files are split; bytes are balanced; none is
-empty."""
+"""Partitions of a plan: every file is in one partition, in order, or split if it is large; sizes are balanced, and
+none is empty."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_no_files_give_no_partitions() -> None:
 def test_file_of_up_to_one_and_a_half_parts_stays_whole() -> None:
     files = [task(str(cost), cost * MB - OPEN_COST) for cost in (150, 75, 75)]
     plan: Any = types.SimpleNamespace(tasks=files)
-    # Without the sizes of row groups, which would be asked for.
+    # The plan cannot provide row groups, so a split would fail.
     assert [piece.task for piece in module._cut(plan, 3)] == files
 
 
@@ -167,18 +167,18 @@ def test_only_large_files_are_split(made: Table, monkeypatch: pytest.MonkeyPatch
         [*range(ROWS + 10)],
         *([*range(10 + n * ROWS, 10 + (n + 1) * ROWS)] for n in range(1, 4)),
     ]
-    # The same if the guessed length of the footer is too small.
+    # The result is the same if the guessed length of the footer is too small.
     with monkeypatch.context() as patch:
         patch.setattr(module, "FooterGuess", lambda columns: types.SimpleNamespace(length=lambda size: 8))
         assert [part.files for part in partition(plan, 4)] == [2, 1, 1, 1]
-    # Each partition counts the bytes that it reads and has the file version from which the footer came.
+    # Each partition has the number of bytes that it reads and the file version from which the footer was read.
     assert [part._size for part in parts[1:]] == [(whole[1] + 1) // 4] * 3
     assert parts[0]._size == whole[0] + (whole[1] + 1) // 4
     assert {each.version for part in parts for each in part._tasks if each.row_groups} == {parts[1]._tasks[0].version}
     assert parts[1]._tasks[0].version is not None
     assert [each.row_groups for part in parts for each in part._tasks] == [None, (0,), (1,), (2,), (3,)]
     assert read_size(parts[1])[1] is None
-    # A file at most 1.5 times as large as its share is not split, nor is any file if there is only one partition.
+    # A file of at most 1.5 times the size of a partition is not split, and with only one partition no file is split.
     assert [part.files for part in partition(plan, 1)] == [2]
     assert numbers(partition(plan, 1)) == [[*range(4 * ROWS + 10)]]
     assert read_size(partition(plan, 1)[0])[1] == 4 * ROWS + 10

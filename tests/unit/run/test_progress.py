@@ -52,7 +52,7 @@ def table(make_table: MakeTable) -> Table:
 
 
 def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
-    """A fault: send the body in ten pieces within half a second."""
+    """A fault: send the body in ten pieces over half a second."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
@@ -78,8 +78,8 @@ def read(table: Table, progress: Any, **options: Any) -> ScanReport:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Replace standard error with a terminal and return it; called in the test, as pytest sets its own for each
-    test."""
+    """Replace standard error with a terminal and return it. Call it inside the test, because pytest replaces standard
+    error for each test."""
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(module, "_UPDATE_SECONDS", 0.02)
@@ -173,7 +173,7 @@ def test_last_update_comes_after_the_last_row_is_consumed(table: Table) -> None:
     batches = watched(report, Batches(plan, report), title="reading t", wanted=seen.append)
     next(batches)
     wait_for(lambda: report.bytes == sum(task.size for task in plan.tasks))
-    time.sleep(0.3)  # everything is decoded, and the consumer is slow
+    time.sleep(0.3)  # everything is decoded before the slow consumer takes more
     assert drawing()
     assert sum(batch.num_rows for batch in batches) > 0
     assert (seen[-1].files_done, seen[-1].rows) == (4, 4 * ROWS)
@@ -201,7 +201,7 @@ def test_bar_ends_when_the_read_is_closed(table: Table, monkeypatch: pytest.Monk
     batches = watched(report, Batches(plan, report), title="reading t", wanted=True)
     next(batches)
     batches.close()
-    # Within a second, because the machine may be busy with other tests.
+    # A second is allowed, because the machine may be busy with other tests.
     wait_for(lambda: not drawing())
 
 
@@ -291,7 +291,7 @@ def test_expected_bytes_are_estimated_from_finished_files(fetched: int, done: in
 
 
 class Closed:
-    """An event that is set after ``waits`` waits; it records their timeouts."""
+    """An event that is set after ``waits`` calls of wait(), whose timeouts it records."""
 
     def __init__(self, waits: int) -> None:
         self.left = waits
@@ -320,7 +320,7 @@ def test_progress_line_is_rewritten_and_removed(monkeypatch: pytest.MonkeyPatch)
     assert closed.seconds == [0.2, 0.2]
     monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 10.0]).__next__)
     monkeypatch.setattr(sys, "stderr", out := io.StringIO())
-    # A shorter line leaves nothing of a longer one behind.
+    # A shorter line overwrites all of a longer one.
     module.on_one_line(states(None, None), Closed(2))  # type: ignore[arg-type]
     assert out.getvalue() == f"\r{first}\r{first.replace('xxx', 'xx'):<{len(first)}}\r{'':<{len(first)}}\r"
 

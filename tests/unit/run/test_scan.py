@@ -115,7 +115,7 @@ def test_batches_are_at_most_as_long_as_requested(make_table: MakeTable) -> None
 
 
 def test_long_run_lengths_are_not_unpacked_at_once(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Delta's own table of 2^31 rows has 8 MB; unpacked at once it took 12 GB.
+    # A test table of Delta with 2^31 rows has 8 MB; unpacked at once it took 12 GB.
     monkeypatch.setattr("delta_sharing_client.read.file_read._LARGE", 1_000_000)
     rows = 4_000_000
     table = make_table(pa.schema([("id", pa.int32())]))
@@ -214,7 +214,7 @@ def test_slow_consumer_limits_downloads(make_table: MakeTable) -> None:
     batches = Batches(table.plan(options=fast_options(max_bytes_in_flight=1)))
     first = next(batches).num_rows
     time.sleep(0.2)
-    # The file that is consumed, and at most one that was admitted when the first was done.
+    # The file being consumed, and at most one that was admitted when the first file was done.
     assert len(table.storage.requests) <= 2
     assert first + sum(batch.num_rows for batch in batches) == 20_000
 
@@ -346,13 +346,13 @@ def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: 
 
 
 def test_delayed_file_does_not_delay_the_others(make_table: MakeTable) -> None:
-    # Two at a time means four files ahead, but more are read while the first one is delayed.
+    # With two files at a time, four are read ahead, but more are read while the first one is delayed.
     assert ahead_of_the_first(make_table, 8, wanted=8, seconds=0.0) == [8]
 
 
 def test_read_ahead_of_a_delayed_file_is_bounded(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.run.scan._MOST_AHEAD", 2)
-    # The reader checks a few times a second.
+    # The reader looks for delayed files a few times a second.
     assert ahead_of_the_first(make_table, 16, wanted=8, seconds=0.6) == [8]
 
 

@@ -1,4 +1,4 @@
-"""Each shortcut can be switched off without changing a row: the same reads with each of them off, and with all off."""
+"""Reads return the same rows with each shortcut switched off, and with all of them off."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def table(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Table:
-    # The saving is ignored, as otherwise such a small file would be read whole.
+    # The saved bytes are not considered, because such a small file would otherwise be read whole.
     for module, name in ((whole_file, "_SMALL"), (page_choice, "_LEAST"), (page_choice, "_WORK")):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(page_choice, "_ROUND_TRIP", -(1 << 40))
@@ -74,7 +74,7 @@ def test_rows_are_the_same_without_each_shortcut(table: Table, monkeypatch: pyte
     for frame, plain in zip(frames, plain_frames, strict=True):
         pd.testing.assert_frame_equal(frame, plain)
     if "page_stubs" in off:
-        # The switch has an effect: without stubs more bytes are fetched.
+        # The switch has an effect: without page stubs more bytes are fetched.
         assert without.bytes > 2 * needle.bytes
 
 

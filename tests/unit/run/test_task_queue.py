@@ -1,4 +1,4 @@
-"""Reads during a listing: files in order, in bounded memory, and complete or with an error."""
+"""Reads that begin during the listing: files in order, memory bounded, and results complete or an error."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_schema_needs_no_file_list(listed: Any, form: dict[str, Any]) -> None:
     scan = table(1_000_000).scan(columns=["number"], filter="id > 3")
     assert scan.schema == pa.schema([("number", pa.int64())])
     assert (server.metadata, server.queries) == (1, [])
-    # Not every server describes past versions as they were.
+    # Not every server returns the metadata of a past version.
     assert scan.at_version(3).schema == pa.schema([("number", pa.int64())])
     assert len(server.queries) == 1
     wait_for(lambda: not server.answers)
@@ -234,7 +234,7 @@ def test_error_at_the_end_of_the_listing_fails_every_read(
         lambda: scan.limit(10_000).to_pandas(),
     ]
     for output in outputs:
-        # The C interface has no exception classes.
+        # Arrow's C stream interface does not transport exception classes.
         with pytest.raises((expected, OSError, pa.ArrowException)):
             output()
     assert list(tmp_path.iterdir()) == []
@@ -446,7 +446,7 @@ def test_read_that_waits_for_room_can_be_closed(listed: Any) -> None:
     batches = table(1_000_000).scan(columns=["number"]).to_batches()
     next(batches)
     lines = -1
-    while server.lines != lines:  # until the server waits because the client reads no lines
+    while server.lines != lines:  # wait until the server is blocked because the client reads no lines
         lines = server.lines
         time.sleep(0.1)
     assert lines < 200_000
@@ -547,7 +547,8 @@ def test_interpreter_exits_during_a_listing(listed: Any) -> None:
 
 
 def test_memory_does_not_grow_with_the_listing(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty thousand lines; their files are not read, because a finished file leaves nothing in memory."""
+    """The listing has forty thousand lines. The files are not read, because a finished file leaves nothing in
+    memory."""
     server, table = listed()
     most = [0]
 

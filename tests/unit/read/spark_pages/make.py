@@ -1,4 +1,4 @@
-"""Write the files of this folder with Spark: one row group of many small pages, in both versions of data pages.
+"""Write the files in this folder with Spark: one row group of many small pages, in both versions of data pages.
 
     python tests/unit/read/spark_pages/make.py
 
