@@ -53,7 +53,7 @@ def test_file_names_invalid_on_every_system_are_refused(disk: Disk, path: str, p
         *("a ", "a.", "dir./x", "dir /x", "..."),
     ],
 )
-def test_names_invalid_on_windows_are_refused_there(path: str) -> None:
+def test_names_invalid_on_windows_are_refused_only_there(path: str) -> None:
     with pytest.raises(UsageError, match="cannot be stored here"):
         check_paths([path], WINDOWS, "volume a.b.c")
     check_paths([path], LINUX, "volume a.b.c")

@@ -98,7 +98,7 @@ def test_version_and_help_need_no_profile(capsys: pytest.CaptureFixture[str]) ->
         (Stopped(ExitCode.INTERRUPTED), ExitCode.INTERRUPTED, "interrupted"),
         (RuntimeError("at https://h/f?sig=secret"), ExitCode.INTERNAL, "unexpected RuntimeError: at https://h/f?***"),
     ],
-    ids=["interrupt", "fault of ours"],
+    ids=["interrupt", "internal error"],
 )
 def test_errors_are_printed_without_a_traceback(
     raised: BaseException,

@@ -114,7 +114,9 @@ def test_describe_of_a_model_shows_its_versions(run: Run) -> None:
         (["demo.shop.churn", "--kind", "view"], ExitCode.USAGE, "Expected one of table, volume, model, skill"),
     ],
 )
-def test_describe_of_a_missing_table_is_an_error(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
+def test_describe_reports_missing_assets_and_wrong_options(
+    run: Run, arguments: list[str], code: ExitCode, message: str
+) -> None:
     error = run("describe", *arguments, code=code)
     assert message in error
     assert len(error.splitlines()) == 1

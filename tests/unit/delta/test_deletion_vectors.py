@@ -72,7 +72,7 @@ def test_descriptor_numbers_out_of_range_are_refused(
 
 
 @pytest.mark.parametrize("number", [0, (1 << 31) - 1])
-def test_extreme_numbers_are_in_range(number: int) -> None:
+def test_numbers_at_the_limits_are_accepted(number: int) -> None:
     assert byte_range(DeletionVectorDescriptor("u", EXAMPLE_FILE, number, 0, number)) == (number, 2 * number + 8)
 
 

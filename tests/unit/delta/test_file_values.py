@@ -89,7 +89,7 @@ def test_value_of_a_different_type_is_converted(
 
 
 @pytest.mark.parametrize(("name", "target", "stored_type", "values"), INEXACT, ids=str)
-def test_value_that_does_not_fit_is_an_error(
+def test_value_that_does_not_fit_the_column_type_is_an_error(
     name: str, target: pa.DataType, stored_type: pa.DataType, values: list[Any]
 ) -> None:
     convert = TYPES[name].stored(target, stored_type)

@@ -58,7 +58,7 @@ def test_file_with_a_different_signature_is_not_new(most: int, vector: DeletionV
     ],
     ids=["path", "size", "vector", "another vector"],
 )
-def test_two_files_with_one_id_are_refused(most: int, together: bool, other: SharedFile) -> None:
+def test_two_files_with_the_same_id_are_refused(most: int, together: bool, other: SharedFile) -> None:
     first = file("a")
     if getattr(other.action.deletion_vector, "offset", None) == 2:
         first = file("a", deletion_vector=VECTOR)

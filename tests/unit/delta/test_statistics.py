@@ -191,7 +191,7 @@ def test_bounds_may_be_zeros_of_different_signs():
         assert zeros.lower == zeros.upper_without_nan == 0
 
 
-def test_floats_have_no_upper_bound_as_nan_is_largest():
+def test_floats_may_be_nan_and_so_have_no_upper_bound():
     assert bounds("double", 1.5, 2.5) == ColumnBounds(1.5, None, 0, 10, 2.5)
     assert bounds("double", "-Infinity", "Infinity") == ColumnBounds(-math.inf, None, 0, 10, math.inf)
     assert bounds("double", 1, "NaN") == ColumnBounds(1.0, None, 0, 10)
@@ -421,7 +421,7 @@ def test_decimal_bounds_hold_for_values_written_through_a_double(unscaled, scale
     assert found.lower <= value <= found.upper
 
 
-def test_decimals_keep_digits_that_a_double_would_lose():
+def test_bounds_enclose_decimals_with_more_digits_than_doubles():
     digits = "12345678901234567890123456789012345678"
     text = f'{{"numRecords":1,"minValues":{{"c":{digits}}},"maxValues":{{"c":{digits}}},"nullCount":{{"c":0}}}}'
     decimal_bounds = read(DecimalType(38, 0), text).bounds(("c",))

@@ -63,7 +63,7 @@ def test_padding_before_the_last_group_is_refused():
         ("\x000000", "at position 0"),
     ],
 )
-def test_error_of_invalid_text_has_the_position(text, reason):
+def test_error_of_invalid_text_states_the_position(text, reason):
     with pytest.raises(DataError, match=reason):
         z85_decode(text)
 

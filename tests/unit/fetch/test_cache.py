@@ -109,7 +109,7 @@ def test_truncated_or_zeroed_entry_is_deleted(cache: FileCache, tmp_path: Path, 
         assert files_of(tmp_path) == []
 
 
-def test_blocks_of_another_file_version_are_not_returned(cache: FileCache) -> None:
+def test_blocks_of_a_different_version_are_not_returned(cache: FileCache) -> None:
     cache.put("f", block(150, 200), 200, V1)
 
     assert cache.get("f", ByteRange(150, 200), 200, V2.agrees) is None

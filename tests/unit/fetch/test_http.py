@@ -118,7 +118,7 @@ def test_chunked_response_interrupted_anywhere_is_completed(raw: Raw, fetch: Fet
         HEAD.replace(b"\r\n\r\n", b"\r\nLocation: /other\r\n\r\n") + BODY,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX: y\r\n\r\n" % (SIZE, BODY),
     ],
-    ids=["bare line feeds", "interim answers", "a long head", "a long reason", "a location of no redirect", "trailers"],
+    ids=["bare line feeds", "interim responses", "long header", "long reason", "Location without redirect", "trailers"],
 )
 def test_unusual_responses_are_read(raw: Raw, fetch: Fetch, answer: bytes) -> None:
     raw.answers = [answer]

@@ -173,7 +173,16 @@ def answer(code: int, body: slice, **headers: str) -> Callable[[http.server.Base
         answer(200, slice(0, None), Content_Encoding="gzip"),
         answer(416, slice(0, 0)),
     ],
-    ids=["no range", "from the start", "wrong length", "too long", "unit", "total", "encoded", "status 416"],
+    ids=[
+        "no range",
+        "from the start",
+        "wrong length",
+        "too long",
+        "wrong unit",
+        "wrong total",
+        "encoded",
+        "status 416",
+    ],
 )
 def test_responses_that_do_not_match_the_request_are_refused(
     remote: MakeRemote, storage: Storage, fault: Callable[..., bool]

@@ -173,7 +173,7 @@ def test_file_longer_than_declared_is_refused(unstated: bool) -> None:
     assert store.wanted == [None, None]
 
 
-def test_html_page_is_not_a_file() -> None:
+def test_html_page_in_place_of_a_file_is_an_error() -> None:
     for total in (5, None):
         store = Store([Sent(0, total, total, data=b"<html", is_html=True)])
         refused(DataError, lambda store=store: read(made(store)), "an HTML page")  # type: ignore[misc]

@@ -184,7 +184,7 @@ temporaryCredentialsTimeoutSeconds: 60
     )
 
 
-def test_table_without_shared_history_has_no_directory_access(start: Callable[..., Api], tables: Path) -> None:
+def test_table_without_full_history_has_no_directory_access(start: Callable[..., Api], tables: Path) -> None:
     (entry,) = catalog.from_mapping({"plain": tables / "plain"}).tables
     api = start(catalog.build([replace(entry, start_version=1)]), local_directories=True)
     assert Lines(api.get(f"{TABLE}/metadata")).metadata["accessModes"] == ["url"]
@@ -258,5 +258,5 @@ def test_missing_boto3_error_names_the_extra(tmp_path: Path) -> None:
         ("s3://other/t/a", False),
     ],
 )
-def test_location_contains_only_paths_below_it(address: str, lies: bool) -> None:
+def test_location_contains_itself_and_normal_paths_below_it(address: str, lies: bool) -> None:
     assert _lies_in(address, "s3://b/t") is lies

@@ -126,7 +126,7 @@ def test_invalid_or_late_starting_timestamp_is_400(api: Api) -> None:
         assert error_of(api.get(f"{TABLE}/version?startingTimestamp={timestamp}")) == (400, "INVALID_PARAMETER_VALUE")
 
 
-def test_temporary_credentials_are_refused_by_name(api: Api) -> None:
+def test_table_shared_only_by_url_gets_no_credentials(api: Api) -> None:
     response = api.post(f"{TABLE}/temporary-table-credentials")
     assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
     assert "Temporary credentials" in response.json()["message"]

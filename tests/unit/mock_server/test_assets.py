@@ -154,7 +154,7 @@ def test_listings_of_assets_have_pages(folder: Path, start: Callable[..., Api], 
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-def test_missing_assets_and_tokens_are_refused(shared: Api, plural: str) -> None:
+def test_missing_assets_are_404_and_missing_tokens_401(shared: Api, plural: str) -> None:
     paths = [f"shares/x/all-{plural}", f"shares/s/schemas/x/{plural}", f"{SHOP}/{plural}/x"]
     for path in paths:
         assert error_of(shared.get(path)) == (404, "RESOURCE_DOES_NOT_EXIST")
@@ -215,7 +215,7 @@ def test_s3_credentials_read_below_the_location(
     assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
 
 
-def test_s3_credentials_refuse_writes_and_other_locations() -> None:
+def test_s3_credentials_allow_only_reads_of_their_location() -> None:
     policy = json.loads(policy_of("s3://files/some where/docs/"))
     actions = {statement["Action"]: statement for statement in policy["Statement"]}
     assert actions.keys() == {"s3:GetObject", "s3:ListBucket"}
@@ -265,7 +265,7 @@ def test_local_directories_are_shared_with_this_machine_only(folder: Path, start
             start({}, host="0.0.0.0", **assets)
 
 
-def test_assets_coexist_with_tables_added_later(tables: Path, folder: Path, start: Callable[..., Api]) -> None:
+def test_assets_are_shared_next_to_a_directory_of_tables(tables: Path, folder: Path, start: Callable[..., Api]) -> None:
     api = start(tables, volumes={"default.default.docs": folder / "docs"})
     assert [item["name"] for item in api.get("shares/default/all-volumes").json()["items"]] == ["docs"]
     assert "plain" in [item["name"] for item in api.get("shares/default/all-tables").json()["items"]]
@@ -413,7 +413,7 @@ def test_s3_url_is_split_into_bucket_and_key(location: str, folder: str, file: s
     assert _split(location, folder=False) == ("b", file)
 
 
-def test_location_is_a_url(tmp_path: Path) -> None:
+def test_asset_location_becomes_a_url_and_must_exist(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     url = (tmp_path / "a b").resolve().as_uri()
     assert "%20" in url

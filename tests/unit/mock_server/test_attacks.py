@@ -291,7 +291,7 @@ def test_error_message_truncates_the_request(api: Api) -> None:
         assert len(api.get(path).json()["message"]) < 300
 
 
-def test_error_for_an_unknown_method_names_it(api: Api) -> None:
+def test_unsupported_http_method_is_405(api: Api) -> None:
     response = api.session.put(api.server.endpoint + "shares")
     assert (response.status_code, response.json()["errorCode"]) == (405, "UNSUPPORTED_OPERATION")
 

@@ -159,7 +159,7 @@ def test_page_size_fault_limits_the_catalogs_pages(api: Api) -> None:
     assert len(get(api, path, params={"pageToken": ""}).json()["identifiers"]) == 2
 
 
-def test_snapshots_without_a_reference_are_left_out(api: Api) -> None:
+def test_snapshots_without_a_reference_are_omitted_on_request(api: Api) -> None:
     path = "v1/shares/s/namespaces/shop/tables/orders"
     whole = get(api, path).json()["metadata"]
     short = get(api, path, params={"snapshots": "refs"}).json()["metadata"]

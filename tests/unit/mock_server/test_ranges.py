@@ -97,7 +97,7 @@ def test_a_table_without_the_feed_is_refused(api: Api) -> None:
     assert "cdf is not enabled" in refusal(api, "plain", "startingVersion=0")
 
 
-def test_range_with_the_feed_disabled_names_the_version(start: Callable[..., Api], tmp_path: Path) -> None:
+def test_error_names_the_version_that_has_no_change_feed(start: Callable[..., Api], tmp_path: Path) -> None:
     on = table("t", delta_enableChangeDataFeed="true")
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 4), on, writer.add(rows(1), time=at(0))], "WRITE", at(0))

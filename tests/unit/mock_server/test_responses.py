@@ -85,7 +85,7 @@ def test_client_of_both_formats_gets_delta_only_if_needed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["metadata", "changes?startingVersion=0"])
-def test_table_unsupported_in_parquet_format_is_named(api: Api, path: str) -> None:
+def test_feature_unsupported_in_parquet_format_is_named(api: Api, path: str) -> None:
     response = api.get(f"{TABLES}/vectors/{path}")
     assert error_of(response) == (400, "UNSUPPORTED_OPERATION")
     assert "deletionVectors" in response.json()["message"]
@@ -171,7 +171,7 @@ def test_unshared_history_cannot_be_requested(start: Callable[..., Api], tables:
     assert error_of(own.get(f"{TABLES}/t/version?startingTimestamp={stamp(0)}")) == (400, "UNSUPPORTED_OPERATION")
 
 
-def test_versions_before_the_shared_ones_are_refused(start: Callable[..., Api], tables: Path) -> None:
+def test_versions_before_the_first_shared_one_are_refused(start: Callable[..., Api], tables: Path) -> None:
     own = start(build([TableEntry("default", "default", "t", tables / "plain", "id", start_version=2)]))
     assert own.query("t", version=2).version == 2
     for point in ({"version": 1}, {"timestamp": stamp(1)}, {"startingVersion": 1}):

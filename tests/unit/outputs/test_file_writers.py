@@ -267,7 +267,7 @@ def test_suffix_determines_format_and_compression(name: str) -> None:
             assert not is_compressed(target, ending)
 
 
-def test_omitted_columns_are_reported(tmp_path: Path) -> None:
+def test_table_with_left_out_columns_is_not_written(tmp_path: Path) -> None:
     left_out = SCHEMA.with_metadata({LEFT_OUT_KEY: json.dumps({"x": "void"})})
     with pytest.raises(UnsupportedFeatureError, match="would be missing forever"):
         write_file(iter(BATCHES), left_out, tmp_path / "x.csv", FileFormat.CSV)

@@ -80,7 +80,7 @@ def test_frame_is_the_same_for_known_and_unknown_row_counts(name: str, nulls: st
 
 @pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow"])
 @pytest.mark.parametrize("name", VALUES)
-def test_frame_without_rows_has_dtypes(name: str, backend: str) -> None:
+def test_frame_without_rows_has_the_same_dtypes(name: str, backend: str) -> None:
     field = pa.field("c", VALUES[name][0])
 
     pd.testing.assert_frame_equal(frame(field, [], backend, 0), frame(field, [], backend, None))
@@ -156,7 +156,7 @@ def test_nanoseconds_in_structs_and_maps_are_timestamps(
 
 
 @pytest.mark.parametrize("data_type", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")], ids=str)
-def test_times_beyond_nanoseconds_are_exact_or_named_in_an_error(
+def test_times_out_of_nanosecond_range_are_exact_or_refused(
     data_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([("when", data_type)])
@@ -183,7 +183,7 @@ FAR = pa.array([0, 3_700_000], pa.int32()).view(pa.date32())
 @pytest.mark.parametrize(
     "column",
     [FAR, pa.array([-(1 << 31), None], pa.int32()).view(pa.date32()), pa.ListArray.from_arrays([0, 2], FAR)],
-    ids=["after 9999", "before 1", "in a list"],
+    ids=["after year 9999", "before year 1", "in a list"],
 )
 def test_error_of_a_date_out_of_range_names_the_column(column: pa.Array, rows: int | None) -> None:
     batch = pa.RecordBatch.from_pydict({"id": pa.array(range(len(column))), "day": column})
@@ -203,7 +203,7 @@ PRICES = [decimal.Decimal(number).scaleb(-2) for number in (-1, 0, 100, 10**17)]
 @pytest.mark.parametrize("rows", [None, 3, 10_000])
 @pytest.mark.parametrize("precision", [20, 38])
 @pytest.mark.parametrize("count", [1, 4, 5_000])
-def test_decimals_equal_those_of_arrow(count: int, precision: int, rows: int | None) -> None:
+def test_decimals_are_converted_as_by_arrow(count: int, precision: int, rows: int | None) -> None:
     field = pa.field("d", pa.decimal128(precision, 2))
     values = [None, *PRICES, *(decimal.Decimal(number).scaleb(-2) for number in range(5, count))][: count + 1]
     pieces = [(values * 2 * (10_000 // len(values)))[:10_000], [None] * 20, [], values[1:2] * 20]

@@ -57,7 +57,7 @@ pieces = st.lists(st.sampled_from([b"a", b"{}", b"\n", b"\r\n", b"\r", "\u2028".
 
 @meets(split=18, incomplete=18)
 @given(chunks=st.lists(pieces.map(b"".join)))
-def test_lines_are_those_of_the_whole_body_however_it_arrives(chunks):
+def test_lines_are_the_same_however_the_body_arrives(chunks):
     blocks = list(split_blocks(chunks))
 
     body = b"".join(chunks)
@@ -326,7 +326,7 @@ def test_line_that_is_a_number_is_not_decoded_at_once(text):
     assert wire_lines._decoded_at_once(text, Line) is None
 
 
-def test_deep_nesting_and_long_text_are_not_decoded_at_once():
+def test_deeply_nested_or_long_lines_are_not_decoded_at_once():
     text = b"\n".join([b"{}", b'{"new":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
     assert wire_lines._decoded_at_once(text, Line) is None
     assert wire_lines._decoded_at_once(b'{"new":"' + b"x" * 5_000_000 + b'"}', Line) is None

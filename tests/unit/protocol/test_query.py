@@ -787,7 +787,7 @@ def test_repeated_page_token_is_an_error(server, rest, table, wire):
 OTHER_PROTOCOL = {"protocol": {"deltaProtocol": {"minReaderVersion": 1, "minWriterVersion": 4}}}
 
 
-def test_pages_that_differ_are_an_error(server, rest, table, wire):
+def test_page_that_contradicts_the_first_page_is_an_error(server, rest, table, wire):
     for other, difference in (
         (page(wire, None, "b", version=8), "version"),
         (page(wire, None, "b", head=wire.delta_head(id="u")), "metadata"),

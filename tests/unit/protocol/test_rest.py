@@ -139,7 +139,7 @@ def test_tables_are_listed_by_schema_without_all_tables_endpoint(server, rest, w
     assert endings == ["all-tables", "schemas", "tables", "tables"]
 
 
-def test_refused_listing_of_all_tables_is_raised(server, rest, wire):
+def test_refused_listing_of_all_tables_is_an_error(server, rest, wire):
     server.on("GET", "/shares/a/all-tables", wire.error(400, "INVALID", "not for you"))
     with pytest.raises(RequestError, match="not for you"):
         rest.list_all_tables("a")

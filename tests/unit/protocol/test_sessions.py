@@ -127,7 +127,9 @@ def test_redirect_with_a_backslash_is_refused(raw: Raw, client: ds.SharingClient
         attacker.close()
 
 
-@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", HEAD + BODY[:3]], ids=["nothing", "half a head", "half a body"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"HTTP/1.1 200", HEAD + BODY[:3]], ids=["nothing", "half a header", "half a body"]
+)
 def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, sent: bytes) -> None:
     raw.answers = [[sent, b""]]
     raw.pause = 20

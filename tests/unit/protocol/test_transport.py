@@ -460,7 +460,7 @@ def test_error_of_a_missing_name_suggests_the_nearest(server, rest, wire, names,
 
 
 def test_request_has_no_netrc_login_and_no_cookies(server, rest, wire, monkeypatch, tmp_path):
-    """The session uses no login of ~/.netrc and no cookie of an earlier response, and follows no redirect."""
+    """The session uses no credentials from ~/.netrc and no cookies of earlier responses, and follows no redirects."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login planted password planted")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     server.on("GET", "/shares", wire.as_json({}, headers={"Set-Cookie": "planted=planted; Path=/"}))

@@ -196,7 +196,7 @@ def test_windows_hold_every_version_once_and_few_actions(counts: list[int], star
         lambda table: len(table.changes(0, filter="id >= 8", limit=10).to_pandas()),
         lambda table: table.changes(0).to_dataset().head(10).num_rows,
     ],
-    ids=["limit", "pandas", "limit of a filter", "dataset"],
+    ids=["limit", "pandas", "filter and limit", "dataset"],
 )
 def test_listing_stops_at_the_limit(listed: Any, read: Callable[[ds.SharedTable], int]) -> None:
     server, table = listed()

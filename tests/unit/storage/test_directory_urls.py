@@ -179,7 +179,7 @@ def test_server_without_credentials_and_urls_is_an_error(volume: ds.Volume, serv
 
 
 @pytest.mark.parametrize("items", [[{"file_path": "a"}], [{"size": 1}], [{"file_path": "a", "size": "x"}]])
-def test_listing_includes_every_file(volume: ds.Volume, server: Server, items: list[Any]) -> None:
+def test_malformed_listing_of_files_is_an_error(volume: ds.Volume, server: Server, items: list[Any]) -> None:
     volume.read_bytes("b.txt")
     server.items = items
     with pytest.raises(ds.ProtocolError):

@@ -455,7 +455,7 @@ def test_only_a_local_server_may_name_local_directories() -> None:
     assert (refused.value.table, refused.value.feature) == ("s.d.t", "storage in hdfs")
 
 
-def test_asset_is_read_at_the_location_of_its_credentials(tmp_path: Path) -> None:
+def test_asset_is_opened_at_its_location_or_refused(tmp_path: Path) -> None:
     server = Server("hdfs://h/x")
     for asset, is_table in ((AssetRef(TABLE, NAME), True), (AssetRef(VOLUME, NAME), False)):
         with pytest.raises(DeltaSharingError) as caught:

@@ -461,7 +461,7 @@ def test_struct_partition_values_become_strings(builder: LogBuilder) -> None:
     assert second.partition_values == nulls
 
 
-def test_equal_partition_values_are_shared(builder: LogBuilder) -> None:
+def test_equal_partition_values_share_one_dictionary(builder: LogBuilder) -> None:
     rows = [*HEAD, *(add(f"f{i:05}", partitionValues={"p": str(i % 3)}) for i in range(5_000))]
     _write(_classic(builder, 1), rows, row_group_size=700)
     files = _snapshot_files(builder)
