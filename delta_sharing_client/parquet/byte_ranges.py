@@ -1,4 +1,4 @@
-"""Byte ranges of a file: which to request, joined if a gap costs less than a request; and a partly downloaded file."""
+"""Plans which byte ranges of a file to request, and represents a file of which only some bytes were downloaded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError
 
-# One of many concurrent requests costs about as much as downloading this many bytes.
+# Each of many concurrent requests costs about as much as downloading this many bytes.
 GAP = 64 * 1024
-# At most this share of the needed bytes may be downloaded unnecessarily, to save requests ...
+# The bytes that may be downloaded unnecessarily to save requests: at most this fraction of the needed bytes ...
 WASTE_SHARE = 0.05
 # ... or this much, if that is more ...
 WASTE_FLOOR = 8 * 1024
@@ -57,8 +57,8 @@ def coalesce(
 ) -> list[ByteRange]:
     """Return ranges that cover ``ranges`` with fewer requests.
 
-    The smallest gaps are closed first, none wider than ``gap``, as long as the unnecessary bytes stay below
-    ``waste_share`` of the needed ones (or below ``waste_floor``, or below ``waste_each`` for each gap).
+    The smallest gaps are closed first, none wider than ``gap``, as long as the unnecessary bytes are at most the
+    fraction ``waste_share`` of the needed ones, ``waste_floor``, or ``waste_each`` for each gap, whichever is most.
     """
     needed = merge(ranges)
     if len(needed) < 2:
@@ -118,8 +118,8 @@ class SparseFile(io.RawIOBase):
     """A read-only file of ``size`` bytes that contains only ``blocks``.
 
     The Parquet reader reads from it, without copies. A read of missing bytes raises ``DataError``, because zeros in
-    their place would decode to wrong rows. ``replaced`` has other bytes than the file's, by start and length: rebuilt
-    column chunks.
+    their place would decode to wrong rows. ``replaced`` has rebuilt column chunks, by start and length, which are read
+    instead of the bytes in the file.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class SparseFile(io.RawIOBase):
         """Return ``length`` bytes from ``start`` on; they are copied if they lie in several blocks."""
         if (replaced := self._replaced.get((start, length))) is not None:
             return replaced
-        # This is nearly always the nearest block; if blocks overlap, possibly an earlier one.
+        # The bytes are nearly always in the last block that starts before them; if blocks overlap, possibly earlier.
         for index in range(bisect.bisect_right(self._starts, start) - 1, -1, -1):
             block = self._blocks[index]
             if start + length <= block.stop:
@@ -152,7 +152,7 @@ class SparseFile(io.RawIOBase):
                 at += part.size
         if at == start + length:
             return pa.py_buffer(bytes(joined))
-        raise DataError(f"Bytes {start} to {start + length} of a data file are needed but were not planned to be read.")
+        raise DataError(f"Bytes {start} to {start + length} of a data file are needed, but were not downloaded.")
 
     # === Methods for pyarrow.PythonFile ===
 

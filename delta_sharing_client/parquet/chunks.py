@@ -1,8 +1,8 @@
-"""Locations and statistics of column chunks, from the bytes of a Parquet footer.
+"""Parses the locations and statistics of column chunks in a Parquet footer.
 
-pyarrow has accessors for them, but a C++ exception in an accessor (statistics that are too short, a size histogram of a
-wrong length, an encrypted column) ends the process; in the reader it becomes a Python exception. So pyarrow only reads
-the data, and this module parses what is needed before that.
+pyarrow has accessors for them, but a C++ exception in an accessor (statistics that are too short, a size histogram of
+the wrong length, an encrypted column) ends the process, while in the reader it becomes a Python exception. So pyarrow
+only reads the data, and this module parses the parts of the footer that are needed before that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAGE_TYPE, _ENCODING, _COUNT = 1, 2, 3
 _DATA_PAGES, _DICTIONARY_ENCODINGS = (0, 3), (2, 8)
 _NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
 _TYPE_DEFINED_ORDER = 1
-# An empty ColumnOrder struct with that field; nearly all writers use it for all columns.
+# A ColumnOrder with that field, an empty struct; nearly all writers use it for all columns.
 _ORDERED = b"\x1c\x00\x00"
 _MAGIC = b"PAR1"
 
@@ -41,9 +41,10 @@ Plain = Union[bool, int, float, bytes]
 class ColumnChunk(NamedTuple):
     """One column of one row group: its position, its length, its decompressed length, its statistics.
 
-    ``bounds`` are the smallest and largest value in the physical type, if the file states its column orders; then it is
-    ``ordered``. ``values`` includes nulls. The positions of the indexes are the file's, if it has any.
-    ``dictionary_length`` are the bytes of the dictionary page that the footer states, 0 if none.
+    ``bounds`` are the smallest and the largest value in the physical type, if the chunk is ``ordered``: the file states
+    the order of the column. ``values`` includes nulls. ``offset_index`` and ``column_index`` are their ranges in the
+    file, if it has them. ``dictionary_length`` is the size of the dictionary page according to the footer, 0 if there
+    is none.
     """
 
     start: int
@@ -69,7 +70,7 @@ class ColumnChunk(NamedTuple):
     def dictionary_pages(self) -> int | None:
         """Return the number of data pages with dictionary encoding, ``None`` if the footer does not state it.
 
-        A writer that stops using its dictionary does not resume: those pages are the first ones.
+        A writer that stops using its dictionary does not resume, so these pages are the first ones.
         """
         pages = self._data_pages()
         return None if pages is None else sum(pages.get(encoding, 0) for encoding in _DICTIONARY_ENCODINGS)
@@ -90,7 +91,7 @@ class ColumnChunk(NamedTuple):
 
 class _Parsed(NamedTuple):
     """A footer's bytes, the writer's name, the position of each chunk's struct by row group and leaf, and the leaves
-    with the order of their type."""
+    that have the order of their type."""
 
     data: bytes
     writer: str
@@ -101,7 +102,7 @@ class _Parsed(NamedTuple):
 class Chunks:
     """The chunks of ``leaves`` in every row group, and the writer's name; decoded on demand.
 
-    ``footer`` has its bytes without the trailer, ``end`` is its position in the file.
+    ``footer`` holds the bytes of the footer without the trailer, ``end`` is the position of the footer in the file.
     """
 
     def __init__(self, footer: pa.Buffer, leaves: Collection[int], end: int) -> None:
@@ -113,18 +114,18 @@ class Chunks:
     def get(self, group: int, leaf: int) -> ColumnChunk:
         """Return the chunk of a leaf in a row group.
 
-        Raises ``DataError`` if the footer or the chunk in it does not decode, there is no such chunk, or it is outside
-        of the file or encrypted.
+        Raises ``DataError`` if the footer or the chunk in it cannot be decoded, or if the chunk does not exist, is
+        outside of the file or is encrypted.
         """
         chunk = self._found.get((group, leaf))
         if chunk is None:
-            # Many reads need only a few chunks: those of texts, or of the filter's columns.
+            # Many reads need only a few chunks: those of string columns, or of the filter's columns.
             chunk = self._found[group, leaf] = self._decoded(group, leaf)
         return chunk
 
     @property
     def created_by(self) -> str:
-        """The writer's name. Errors as in ``get``."""
+        """The name of the writer. Raises ``DataError`` if the footer cannot be decoded."""
         return self._parsed.writer
 
     @lazy
@@ -202,7 +203,7 @@ class Chunks:
 
 
 def _undecodable(error: Exception) -> DataError:
-    return DataError(f"The Parquet footer does not decode: {type(error).__name__}: {error}.")
+    return DataError(f"The Parquet footer cannot be decoded: {type(error).__name__}: {error}.")
 
 
 # Physical types; INT96 (3) has no order.
@@ -217,7 +218,7 @@ _BYTES = (6, 7)
 
 
 def plain_bounds(lower: bytes, upper: bytes, physical: int) -> tuple[Plain, Plain] | None:
-    """Return bounds in their physical type; ``None`` for a type without order or a value of the wrong length."""
+    """Return bounds in their physical type; ``None`` for a type without order, or a value of the wrong length."""
     if physical in _BYTES:
         return lower, upper
     layout = _FIXED.get(physical)
@@ -227,7 +228,7 @@ def plain_bounds(lower: bytes, upper: bytes, physical: int) -> tuple[Plain, Plai
 
 
 def _orders(data: bytes, at: int) -> tuple[Collection[int], int]:
-    """Parse a list of ColumnOrder; return the columns with the order of their type."""
+    """Parse a list of ColumnOrder; return the columns that have the order of their type, and the position after it."""
     count, _, start = list_header(data, at)
     if data.startswith(_ORDERED * count, start):
         return range(count), start + len(_ORDERED) * count

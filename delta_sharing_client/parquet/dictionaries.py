@@ -1,4 +1,4 @@
-"""Dictionaries of column chunks: the longest text (Apache Parquet, "Dictionary Encoding")."""
+"""Finds the longest string in the dictionary of a column chunk (Apache Parquet, "Dictionary Encoding")."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import pyarrow as pa
 
 from delta_sharing_client.parquet.page_index import UNREADABLE, PageHeader, unpack
 
-# Bytes of the length before each text.
+# The number of bytes of the length before each string.
 _LENGTH = 4
-# Unpacked bytes.
+# The size in bytes of the largest unpacked dictionary that is searched for lengths.
 _LARGEST = 4 * 1024 * 1024
-# Walking over this many texts takes less than a tenth of a second.
+# Visiting this many strings one by one takes less than a tenth of a second.
 _MOST_WALKED = 1 << 18
 _DAMAGED = (*UNREADABLE, pa.ArrowException, OSError)
 
 
 def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: int) -> int | None:
-    """Return the length of the longest text in a dictionary; ``None`` if it is damaged or has very many texts."""
+    """Return the length of the longest string in a dictionary; ``None`` if it is damaged or has too many strings."""
     page, at = dictionary
     if page.values <= 0:
         return None
@@ -25,7 +25,7 @@ def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: i
         body = unpack(pa.py_buffer(chunk[at : at + page.compressed]), codec, page.uncompressed)
     except _DAMAGED:
         return None
-    # Most dictionaries need no walk.
+    # Most dictionaries do not need the last one, which is slow.
     for measure in (_equal_length, _longest_under_256, _longest_on_a_walk):
         longest = measure(body, page.values)
         if longest is not None:
@@ -34,7 +34,7 @@ def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: i
 
 
 def _equal_length(body: bytes, count: int) -> int | None:
-    """Return the length of ``count`` texts if all have the same length."""
+    """Return the length of ``count`` strings if all have the same length, otherwise ``None``."""
     first = int.from_bytes(body[:_LENGTH], "little")
     if len(body) != count * (_LENGTH + first):
         return None
@@ -43,10 +43,10 @@ def _equal_length(body: bytes, count: int) -> int | None:
 
 
 def _longest_under_256(body: bytes, count: int) -> int | None:
-    """Return the length of the longest of ``count`` texts under 256 bytes; ``None`` if that is not clear.
+    """Return the length of the longest of ``count`` strings under 256 bytes; ``None`` if this method cannot tell.
 
-    Each text is preceded by its length. The lengths of short texts end in three zero bytes, and only they do; the
-    lengths found must lead from one to the next and to the page's end.
+    Before each string is its length in four bytes, the last three of which are zero for a short string. The places with
+    three zero bytes are accepted as lengths if each leads to the next one, and the last one to the end of the page.
     """
     if len(body) > _LARGEST:
         return None
@@ -56,7 +56,7 @@ def _longest_under_256(body: bytes, count: int) -> int | None:
     three &= zero[3:]
     starts = np.flatnonzero(three)
     lengths = data[starts].astype(np.int64)
-    # After a text, the four zero bytes of an empty text look like the end of a length that starts one byte earlier.
+    # The four zero bytes of an empty string also look like the end of a length that starts one byte earlier.
     real = np.append(starts[1:] - starts[:-1] >= _LENGTH, True)
     starts, lengths = starts[real | (lengths == 0)], lengths[real | (lengths == 0)]
     ends = np.append(starts[1:], len(data))
@@ -66,7 +66,8 @@ def _longest_under_256(body: bytes, count: int) -> int | None:
 
 
 def _longest_on_a_walk(body: bytes, count: int) -> int | None:
-    """Return the length of the longest of ``count`` texts; ``None`` if there are too many, or another number."""
+    """Return the length of the longest of ``count`` strings; ``None`` if there are too many, or not exactly
+    ``count``."""
     if count > _MOST_WALKED:
         return None
     at = longest = 0

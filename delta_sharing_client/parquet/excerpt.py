@@ -1,7 +1,7 @@
-"""An excerpt of a Parquet file: some columns of one row group as a small file of their own.
+"""Makes an excerpt of a Parquet file: some columns of one row group as a small file of their own.
 
-Other libraries read whole files only. The excerpt's footer is the file's, with new positions for the included chunks
-(Apache Parquet, "File Format" and parquet.thrift). The metadata of other chunks is unchanged, but their bytes are
+Other libraries only read whole files. The excerpt's footer is the file's, with new positions of the included chunks
+(Apache Parquet, "File Format" and parquet.thrift). The metadata of the other chunks is unchanged, but their bytes are
 missing.
 """
 
@@ -25,14 +25,14 @@ _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _NO_STRUCTS, _ONE_STRUCT = b"\x0c", b"\x1c"
 
 _Change = Callable[[bytes, int], bytes]
-"""Returns what replaces the value at a position."""
+"""Returns the bytes that replace the value at a position."""
 
 
 def excerpt(footer: bytes, group: int, rows: int, chunks: Mapping[int, tuple[ColumnChunk, Any]]) -> bytes:
-    """Return a file with the row group ``group`` of ``rows`` rows that contains the chunks of some leaves, given
-    with their bytes.
+    """Return a Parquet file with only the row group ``group``, which has ``rows`` rows.
 
-    ``footer`` is that of the file without the trailer. Raises one of ``UNREADABLE`` if it does not decode.
+    It contains ``chunks``, the column chunks of some leaves with their bytes. ``footer`` is the footer of the original
+    file without its trailer. Raises one of ``UNREADABLE`` if it cannot be decoded.
     """
     parts: list[Any] = [_MAGIC]
     position = len(_MAGIC)
@@ -48,7 +48,7 @@ def excerpt(footer: bytes, group: int, rows: int, chunks: Mapping[int, tuple[Col
     changes: dict[int, _Change] = {
         _NUM_ROWS: lambda data, at: _number(rows),
         _ROW_GROUPS: lambda data, at: _ONE_STRUCT + row_group(data, _element(data, at, group)),
-        # The writer's Arrow schema may have types that Parquet does not have.
+        # These are left out, because the writer's Arrow schema may have types that Parquet does not have.
         _KEY_VALUES: lambda data, at: _NO_STRUCTS,
     }
     changed = _rewritten(footer, 0, changes)
@@ -56,7 +56,7 @@ def excerpt(footer: bytes, group: int, rows: int, chunks: Mapping[int, tuple[Col
 
 
 def _rewritten(data: bytes, at: int, changes: Mapping[int, _Change]) -> bytes:
-    """Return the struct at ``at`` with the results of ``changes`` as the values of these fields."""
+    """Return the struct at ``at``, in which ``changes`` replace the values of some fields."""
     parts = []
     field, last = 0, at
     while header := data[at]:
@@ -75,7 +75,7 @@ def _rewritten(data: bytes, at: int, changes: Mapping[int, _Change]) -> bytes:
 
 
 def _rewritten_list(data: bytes, at: int, changes: Mapping[int, _Change]) -> bytes:
-    """Return the list of structs at ``at`` with the results of ``changes`` as these elements."""
+    """Return the list of structs at ``at``, in which ``changes`` replace some elements."""
     parts, last = [], at
     count, kind, at = list_header(data, at)
     for element in range(count):
@@ -106,8 +106,11 @@ def _number(value: int) -> bytes:
 
 
 def unpacked_size(chunk: ColumnChunk, data: Any) -> int | None:
-    """Return the bytes that all pages of a chunk unpack to; ``None`` if one has no checksum or a wrong one, a header
-    does not decode, or the numbers of values or bytes contradict the footer."""
+    """Return the total unpacked size of a chunk's pages.
+
+    ``None`` if a page has no checksum or a wrong one, a header cannot be decoded, or the number of values or bytes
+    contradicts the footer.
+    """
     at = size = values = 0
     try:
         while values < chunk.values:

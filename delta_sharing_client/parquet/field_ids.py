@@ -1,7 +1,7 @@
-"""Field ids of the columns of Parquet files: from the file, or from a name mapping.
+"""Finds the field ids of the columns of Parquet files, in the file or through a name mapping.
 
-Iceberg's "Name Mapping Serialization": files of other writers have no field ids. Their columns, struct fields, and
-the ``element``, ``key`` and ``value`` of lists and maps are then found by any of their mapped names.
+Some writers store no field ids. Then columns, struct fields, and the ``element``, ``key`` and ``value`` of lists and
+maps are found by any of their mapped names (Iceberg specification, "Name Mapping Serialization").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 class MappedField(NamedTuple):
-    """A field by name: its id (``None`` if it has none), and its child fields."""
+    """A field of a name mapping: its id (``None`` if it has none), and its child fields by name."""
 
     field_id: Union[int, None]
     below: Mapping[str, MappedField]
@@ -32,7 +32,7 @@ def has_ids(fields: Iterable[pa.Field]) -> bool:
 
 
 def with_ids(schema: pa.Schema, names: NameMapping) -> pa.Schema:
-    """Return the schema of a file without field ids, with the ids of ``names``."""
+    """Return ``schema``, of a file without field ids, with the field ids that ``names`` has for its columns."""
     return pa.schema([_mapped(field, field.name, names) for field in schema], schema.metadata)
 
 

@@ -1,4 +1,4 @@
-"""Parquet footers: their probable length, and their content (Apache Parquet, "File Format")."""
+"""Guesses the length of Parquet footers, and parses them (Apache Parquet, "File Format")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delta_sharing_client.parquet.thrift import list_of, read_struct, skip
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 MAX_FOOTER = 256 * 1024 * 1024
-"""Longer footers are refused: ten thousand columns in a hundred row groups have half as much."""
+"""Longer footers are refused; the footer for ten thousand columns in a hundred row groups has half this length."""
 
 _TRAILER = 8
 _MAGIC = b"PAR1"
@@ -42,8 +42,8 @@ class Footer(NamedTuple):
 class FooterGuess:
     """Guesses the length of the next footer from previous ones; thread-safe.
 
-    Without previous ones: half a percent of the file, within bounds, and 160 bytes per column, which is typical of a
-    column chunk with statistics.
+    The first guess is half a percent of the file, or 160 bytes per column (typical of a column chunk with statistics)
+    if that is more, within bounds.
     """
 
     def __init__(self, columns: int) -> None:
@@ -52,7 +52,7 @@ class FooterGuess:
         self._seen = 0
 
     def length(self, file_size: int) -> int:
-        """Return how many bytes to read from the end of a file of ``file_size`` bytes (-1: unknown)."""
+        """Return how many bytes to read from the end of a file of ``file_size`` bytes, -1 if that is unknown."""
         with self._lock:
             seen = self._seen
         size = file_size if file_size >= 0 else _ANY_SIZE
@@ -60,12 +60,13 @@ class FooterGuess:
         return min(guess, size)
 
     def learn(self, length: int) -> None:
-        """Record a footer's real length, including the trailer."""
+        """Record the real length of a footer, including the trailer."""
         with self._lock:
             self._seen = max(self._seen, length)
 
     def learn_index(self, length: int) -> None:
-        """Record the length of page index and footer, if both were needed; long ones are requested separately."""
+        """Record the length of page index and footer together, unless it is long: then they are requested
+        separately."""
         if length <= _MOST:
             self.learn(length)
 
@@ -76,25 +77,27 @@ def footer_length(tail: pa.Buffer, file_size: int) -> int:
     Raises ``DataError`` if the file is too short, does not end like Parquet, or is encrypted.
     """
     if tail.size < _TRAILER or file_size < _TRAILER + len(_MAGIC):
-        raise DataError(f"A data file must be a Parquet file; this one of {file_size} bytes is too short.")
+        raise DataError(f"A data file must be a Parquet file, but this file of {file_size} bytes is too short.")
     trailer = tail.slice(tail.size - _TRAILER).to_pybytes()
     length, magic = int.from_bytes(trailer[: -len(_MAGIC)], "little"), trailer[-len(_MAGIC) :]
     if magic == _ENCRYPTED_MAGIC:
         raise DataError("The Parquet file has an encrypted footer, which is not supported.")
     if magic != _MAGIC:
-        raise DataError("A data file must be a Parquet file, which ends with 'PAR1'; this one does not.")
+        raise DataError("A data file must be a Parquet file, which ends with 'PAR1', but this file does not.")
     if length + _TRAILER + len(_MAGIC) > file_size:
-        raise DataError(f"The Parquet footer says it has {length} bytes, more than the file's {file_size}.")
+        raise DataError(
+            f"The Parquet footer must fit in the file of {file_size} bytes, but its stated length is {length}."
+        )
     if length > MAX_FOOTER:
-        raise DataError(f"The Parquet footer has {length} bytes; at most {MAX_FOOTER} are read.")
+        raise DataError(f"The Parquet footer must have at most {MAX_FOOTER} bytes, found {length}.")
     return length + _TRAILER
 
 
 def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     """Return the footer from ``tail``, the last bytes of the file, at least ``footer_length`` of them.
 
-    Raises ``DataError`` if the footer does not decode, ``UnsupportedFeatureError`` if this pyarrow is older than a type
-    in the file.
+    Raises ``DataError`` if the footer cannot be decoded, ``UnsupportedFeatureError`` if the file has a type that the
+    installed pyarrow does not know.
     """
     length = footer_length(tail, file_size)
     footer = tail.slice(tail.size - length, length)
@@ -103,7 +106,7 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
     try:
         parsed = _read(data)
     except DataError as error:
-        # Perhaps only the writer's Arrow schema is invalid.
+        # Perhaps only the Arrow schema that the writer stored is invalid.
         problem = error
     if parsed is None or (
         not _is_plain(parsed[1]) and _any(parsed[1], _is_another_form) and not _any(parsed[1], _needs_arrow_schema)
@@ -118,10 +121,9 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
 
 
 def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
-    """Return the footer of a complete file, and a reader if the file's types need no change; errors as in
-    ``parse_footer``.
+    """Return the footer of a complete file, and a reader of it if its types need no change.
 
-    Opening a small file twice would add a tenth to the time of decoding it.
+    Opening a small file twice would increase the time of decoding it by a tenth. Errors as in ``parse_footer``.
     """
     start = data.size - footer_length(data, data.size)
     footer = data.slice(start, data.size - start - _TRAILER)
@@ -131,7 +133,7 @@ def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
     except ARROW_ERRORS:
         plain = None
     if plain is None:
-        return parse_footer(data, data.size), None  # which raises the error, or works without that schema
+        return parse_footer(data, data.size), None  # raises the error, or works without the stored Arrow schema
     return Footer(file.metadata, plain, start, footer), file
 
 
@@ -144,22 +146,22 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         if _UNKNOWN_TYPE in str(error):
             raise UnsupportedFeatureError(
                 f"The file has a column of a Parquet type that pyarrow {pa.__version__} does not know. Update pyarrow: "
-                "21 knows GEOMETRY, and 22 VARIANT.",
+                "version 21 knows GEOMETRY, and version 22 VARIANT.",
                 feature="Parquet types",
             ) from None
-        raise DataError(f"The Parquet footer does not decode: {error}.") from None
+        raise DataError(f"The Parquet footer cannot be decoded: {error}.") from None
     try:
         _check_names(file.schema_arrow)
         return metadata, file.schema_arrow
     except ARROW_ERRORS as error:
-        raise DataError(f"The schema in the Parquet footer does not decode: {error}.") from None
+        raise DataError(f"The schema in the Parquet footer cannot be decoded: {error}.") from None
 
 
 def _without_arrow_schema(footer: bytes) -> bytes | None:
-    """Return the footer with the key ``ARROW:schema`` renamed, ``None`` if it has none or does not decode.
+    """Return the footer with the key ``ARROW:schema`` renamed, ``None`` if it has none or cannot be decoded.
 
-    Writers store the Arrow type of a column there: views, dictionaries, run-end encoding, extension types. The reader
-    would return these types, for some of which Arrow has no kernels; the Parquet types are enough.
+    Under this key, writers store the Arrow types of the columns: views, dictionaries, run-end encoding, extension
+    types. The reader would return these types, for some of which Arrow has no kernels; the Parquet types are enough.
     """
 
     def spans(data: bytes, at: int) -> tuple[tuple[bool, int, int], int]:
@@ -201,13 +203,15 @@ class _KnownFooter(NamedTuple):
 
 
 # Files of a table usually have the same schema. With one thread per processor, asking pyarrow for the schema of every
-# small file would make a read a tenth longer.
+# small file would make a read a tenth slower.
 _last: list[_KnownFooter] = [_KnownFooter(pa.schema([]), b"", None)]
 
 
 def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None:
-    """Return the file's Arrow schema if it has only plain types; the same object as long as files have the same
-    schema."""
+    """Return the file's Arrow schema if it has only plain types, ``None`` if not.
+
+    Consecutive files with the same schema get the same object.
+    """
     if not SHORTCUTS.plain_schemas:
         return None
     last, texts = _last[0], file.metadata.metadata
@@ -222,7 +226,7 @@ def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None
 
 
 def _beginning(footer: bytes) -> bytes:
-    """Return the first two fields, version and schema."""
+    """Return the bytes of the footer's first two fields, version and schema; nothing if it begins with other fields."""
     at = 0
     for _ in range(2):
         header = footer[at]
@@ -233,7 +237,7 @@ def _beginning(footer: bytes) -> bytes:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Raise ``UnicodeDecodeError`` for a name that is not text; Arrow checks its bytes only on access."""
+    """Raise ``UnicodeDecodeError`` for a name that is not UTF-8; Arrow checks the bytes only on access."""
     for field in fields:
         str(field.name)
         data_type = field.type

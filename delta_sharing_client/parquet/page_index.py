@@ -1,9 +1,8 @@
-"""The pages of column chunks, from the page index and from their own headers (Apache Parquet, "Page Index", "Data
-Pages").
+"""Reads about the pages of column chunks, from the page index and from the pages' own headers.
 
-The index is a hint. One that does not decode, or that contradicts the footer or itself, is not used: ``pages`` returns
-``None``, and the whole chunk is read. The Parquet reader uses the headers, so sizes that must be right, such as the
-unpacked size of a page, are taken from them and not from the footer.
+Apache Parquet, "Page Index" and "Data Pages". The index is a hint. An index that cannot be decoded, or that contradicts
+the footer or itself, is not used: ``pages`` returns ``None``, and the whole chunk is read. The Parquet reader uses the
+headers, so sizes that must be right, such as the unpacked size of a page, are taken from them and not from the footer.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from delta_sharing_client.parquet.chunks import ColumnChunk, Plain, plain_bounds
 from delta_sharing_client.parquet.thrift import binary, boolean, encode_varint, list_of, number, read_struct
 
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
-"""What reading a damaged index or header raises."""
+"""The exceptions that reading a damaged index or header raises."""
 
 CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-"""Values of CompressionCodec by pyarrow's names; 5 is LZ4 with Hadoop's framing."""
+"""pyarrow's name of each CompressionCodec; 5, LZ4 with Hadoop's framing, has none."""
 
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 """Types of pages."""
@@ -67,7 +66,8 @@ class DataPages(NamedTuple):
 
 
 class PageValues(NamedTuple):
-    """The bounds of one page; its ``null_count`` is 0, the number of its rows, or ``None`` for other numbers."""
+    """The bounds of one page. ``null_count`` is 0 or the number of the page's rows, and ``None`` if it is in
+    between."""
 
     bounds: tuple[Plain, Plain] | None
     null_count: int | None
@@ -101,8 +101,8 @@ def pages(offset_index: bytes, chunk: ColumnChunk, rows: int) -> DataPages | Non
 def values(column_index: bytes, chunk: ColumnChunk, data_pages: DataPages) -> list[PageValues] | None:
     """Return the bounds of each of ``data_pages``.
 
-    ``None`` if the index is damaged, has a wrong number of entries, contradicts itself or the footer in its null
-    counts, or has values beyond the footer's bounds.
+    ``None`` if the index is damaged, has the wrong number of entries, has null counts that contradict the pages or the
+    footer, or has values beyond the footer's bounds.
     """
     try:
         index, _ = read_struct(column_index, 0, lists=_INDEX_LISTS)
@@ -133,7 +133,7 @@ def values(column_index: bytes, chunk: ColumnChunk, data_pages: DataPages) -> li
 
 
 def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> bool:
-    """Return whether a page's bounds contradict the chunk's. Bytes may be truncated in either, and are not compared."""
+    """Return whether a page's bounds contradict the chunk's. Bytes are not compared, as both may be truncated."""
     if chunk is None or any(isinstance(value, bytes) for value in (*page, *chunk)):
         return False
     return page[0] < chunk[0] or page[1] > chunk[1]  # type: ignore[operator]
@@ -143,10 +143,10 @@ def _beyond(page: tuple[Plain, Plain], chunk: tuple[Plain, Plain] | None) -> boo
 
 
 class PageHeader(NamedTuple):
-    """One page: its type, the bytes of its body compressed and not, its values (with nulls), their encoding.
+    """One page: its type, the compressed and uncompressed size of its body, and the number and encoding of its values.
 
-    ``rows`` is known for data pages of version 2; ``values`` and ``encoding`` for data pages and dictionaries.
-    ``checksum`` is the signed CRC-32 of the body as it is stored, ``None`` if the writer stated none.
+    ``values`` includes nulls; it and ``encoding`` are known for data pages and dictionaries, ``rows`` for data pages of
+    version 2. ``checksum`` is the signed CRC-32 of the stored body, ``None`` if the writer stored none.
     """
 
     kind: int
@@ -162,7 +162,7 @@ class ChunkPages(NamedTuple):
     """The pages of one chunk: the largest unpacked size, the encodings of data pages, and the dictionary with the
     position of its body.
 
-    ``indices_first``: no page of indices into the dictionary follows one of other values.
+    ``indices_first``: no page of indices into the dictionary follows a page of other values.
     """
 
     largest: int
@@ -172,8 +172,10 @@ class ChunkPages(NamedTuple):
 
 
 def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
-    """Return the header at ``at`` of bytes or a memoryview, and the position of the page's body; one of ``UNREADABLE``
-    if it does not decode."""
+    """Return the header at ``at`` in bytes or a memoryview, and the position of the page's body.
+
+    Raises one of ``UNREADABLE`` if it cannot be decoded.
+    """
     header, at = read_struct(data, at)
     kind, compressed, uncompressed = header[_TYPE], header[_COMPRESSED], header[_UNCOMPRESSED]
     if compressed < 0 or uncompressed < 0:
@@ -188,38 +190,42 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 
 
 def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool = True) -> None:
-    """Raise ``PageMismatch`` unless a page's header agrees with the index; ``rows`` is ``None`` for a dictionary."""
+    """Raise ``PageMismatch`` unless the header of a page agrees with the index; ``rows`` is ``None`` for a
+    dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:
-        raise PageMismatch(f"a page header does not decode: {error}") from None
+        raise PageMismatch(f"a page header cannot be decoded: {error}") from None
     if rows is None:
         right = header.kind == DICTIONARY_PAGE
     else:
         right = header.kind in (DATA_PAGE, DATA_PAGE_V2) and header.values == rows and header.rows in (None, rows)
         right = right and (has_dictionary or header.encoding not in DICTIONARY_ENCODINGS)
     if not right or at + header.compressed != page.size:
-        raise PageMismatch("a page is not what the page index says")
+        raise PageMismatch("a page contradicts the page index")
 
 
 def page_header(kind: int, uncompressed: int, compressed: int, *numbers: int, is_packed: bool = True) -> bytes:
-    """Return a header in the form that ``read_page_header`` reads; ``numbers`` are the first fields of the page
-    type's header."""
+    """Return a page header as ``read_page_header`` reads it; ``numbers`` are the first fields of the inner header for
+    the page type."""
     field, _ = _BODIES[kind]
-    # In both structs, numbers with consecutive ids; then the header of the page type, with its end.
+    # Both structs begin with numbers of consecutive ids. The inner header follows the outer numbers; both end with 0.
     own = bytes([field - _COMPRESSED << 4 | 12]) + _numbers(*numbers) + (b"" if is_packed else b"\x12")
     return _numbers(kind, uncompressed, compressed) + own + b"\0\0"
 
 
 def _numbers(*numbers: int) -> bytes:
-    # A non-negative number is stored as its double (zigzag).
+    # A non-negative number is stored as twice its value (zigzag).
     return b"".join(b"\x15" + encode_varint(each << 1) for each in numbers)
 
 
 def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
-    """Return the ``size`` bytes of a page's body without compression; ``KeyError`` for an unknown codec, and for a
-    damaged body ``pyarrow.ArrowException``, ``OSError`` or ``ValueError``."""
-    # Not an Arrow buffer: allocating one is another Arrow call, during which other threads take the interpreter lock.
+    """Return the decompressed body of a page, which has ``size`` bytes.
+
+    Raises ``KeyError`` for an unknown codec; ``pyarrow.ArrowException``, ``OSError`` or ``ValueError`` for a damaged
+    body.
+    """
+    # Not to an Arrow buffer: other threads take the interpreter lock during the call that allocates one.
     if not codec:
         unpacked: bytes = body.to_pybytes()
     else:
@@ -229,7 +235,7 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
 
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
     """Read the page headers in the bytes of a chunk with ``values`` values, up to the end of the bytes or, like the
-    Parquet reader, to a header that does not decode."""
+    Parquet reader, to a header that cannot be decoded."""
     largest = at = 0
     encodings: set[int] = set()
     dictionary = None

@@ -1,11 +1,11 @@
 """Rebuilds a column chunk from some of its pages, for the Parquet reader.
 
-Rows keep their positions: a small page replaces each gap. In an optional column it has nulls for all rows of the gap,
-in a required one a single value. These rows must not be used: the caller drops them by position. The downloaded pages
-are unchanged, and so are their checksums.
+Rows keep their positions: a small page replaces each gap. For all rows of the gap, it has nulls in an optional column,
+and the same value in a required one. These rows must not be used: the caller drops them by position. The downloaded
+pages are unchanged, and so are their checksums.
 
 The pages are contiguous from the chunk's start, because the reader goes from header to header. It stops after the
-chunk's number of values; the rest is never read and takes no memory.
+number of values that the chunk has; the rest is never read and takes no memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_ROWS = 1 << 30
 class ColumnShape:
     """The shape of a column without repeated values.
 
-    The depth of its nulls (0 for a required column), and whether Arrow reads it as a dictionary.
+    ``max_definition_level`` is 0 for a required column; ``is_dictionary`` is true if Arrow reads it as a dictionary.
     """
 
     max_definition_level: int
@@ -44,10 +44,10 @@ class ColumnShape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartialChunk:
-    """A chunk of which only the ``kept`` pages are downloaded, in ascending order; ``stubs`` is keyed by the first
-    page that each stub replaces.
+    """A chunk of which only the ``kept`` pages, in ascending order, are downloaded.
 
-    ``dictionary`` are the bytes of the dictionary before the pages, if they are needed too.
+    ``stubs`` are the pages that replace the gaps, each by the first page that it replaces. ``dictionary`` is the range
+    of the dictionary page, if that is needed too.
     """
 
     chunk: ColumnChunk
@@ -59,7 +59,7 @@ class PartialChunk:
 
     @property
     def ranges(self) -> list[ByteRange]:
-        """The bytes to download: the dictionary if it is needed, and the kept pages."""
+        """The byte ranges to download: the dictionary if it is needed, and the kept pages."""
         starts = self.pages.starts
         ranges = [ByteRange(starts[page], starts[page + 1]) for page in self.kept]
         return merge(ranges if self.dictionary is None else [self.dictionary, *ranges])
@@ -69,7 +69,7 @@ class PartialChunk:
         return sum(item.length for item in self.ranges)
 
     def rebuild(self, read: Callable[[int, int], pa.Buffer]) -> pa.Buffer:
-        """Return the chunk's bytes; ``read`` returns bytes of the file from a position on.
+        """Return the bytes of the rebuilt chunk; ``read(start, length)`` returns bytes of the file.
 
         Raises ``PageMismatch`` if a page's header contradicts the index.
         """
@@ -92,7 +92,7 @@ class PartialChunk:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupPages:
-    """The wanted ranges of rows in a row group, and its chunks that are downloaded in part."""
+    """The wanted ranges of rows in a row group, and those of its chunks that are downloaded in part."""
 
     rows: tuple[tuple[int, int], ...]
     chunks: dict[int, PartialChunk]
@@ -101,9 +101,10 @@ class GroupPages:
 def partial_chunk(
     chunk: ColumnChunk, pages: DataPages, rows: Sequence[tuple[int, int]], shape: ColumnShape
 ) -> PartialChunk | None:
-    """Return what to download of a chunk for ``rows``, ascending ranges of the row group.
+    """Return which part of a chunk to download for ``rows``, ascending ranges of the row group.
 
-    ``None`` if all pages are needed, or if this type of column has no stub.
+    ``None`` if the whole chunk is to be downloaded: all pages are needed, this type of column has no stub, or the part
+    would not be smaller.
     """
     kept = _overlapping(pages, rows)
     if len(kept) == pages.number or not SHORTCUTS.page_stubs:
@@ -141,9 +142,9 @@ def _overlapping(pages: DataPages, rows: Sequence[tuple[int, int]]) -> tuple[int
 
 
 def _stub(rows: int, chunk: ColumnChunk, shape: ColumnShape, *, as_indices: bool) -> bytes | None:
-    """Return an uncompressed page of version 2 with ``rows`` nulls, or ``rows`` times one value.
+    """Return an uncompressed page of version 2 with ``rows`` nulls, or with the same value ``rows`` times.
 
-    ``as_indices``: in a chunk whose dictionary is read, in place of pages that refer to it.
+    ``as_indices``: the page replaces pages that refer to the dictionary, which is read. ``None`` if there is no stub.
     """
     if rows > _MOST_ROWS or shape.max_definition_level > 0xFF:
         return None
@@ -160,7 +161,7 @@ def _stub(rows: int, chunk: ColumnChunk, shape: ColumnShape, *, as_indices: bool
     if chunk.physical == _BOOLEAN:
         return _page(rows, 0, _RLE, values=len(run).to_bytes(4, "little") + run)
     if as_indices:
-        # One bit for the index 0, the dictionary's first value.
+        # Each index takes one bit and is 0, the first value of the dictionary.
         return _page(rows, 0, _RLE_DICTIONARY, values=b"\1" + run)
     return None
 

@@ -1,7 +1,7 @@
 """The Thrift compact protocol, as used in Parquet footers (Apache Thrift, "Thrift compact protocol").
 
-Every function takes a position and returns the next one. Damaged bytes raise ``ValueError`` or ``IndexError``; the time
-is linear in the bytes.
+Every function takes a position and returns the position after what it read. Damaged bytes raise ``ValueError`` or
+``IndexError``; the time is linear in the number of bytes.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _NUMBERS_AT_ONCE = 64
-_MOST_FIELDS = b"{0,100}"  # The number per match: each of them takes memory until the match ends.
+_MOST_FIELDS = b"{0,100}"  # The greatest number of fields per match; each takes memory until the match ends.
 _SHORT_BINARY = 17
 _SHORT_LIST = 4
-# The depth of nested structs that are skipped at once; deeper ones are skipped singly. A column chunk has metadata with
-# statistics.
+# The depth of nested structs that one match skips; deeper ones are skipped one by one. A column chunk has two levels:
+# its metadata, and the statistics in them.
 _LEVELS = 2
 
 
 def _headers(*kinds: int) -> bytes:
-    """Return the headers of consecutive fields of ``kinds``, as a pattern."""
+    """Return a pattern for the header of a field of one of ``kinds``."""
     first, last = min(kinds), max(kinds)
     return b"[%s]" % b"".join(b"\\x%02x-\\x%02x" % (delta << 4 | first, delta << 4 | last) for delta in range(1, 16))
 
 
 @functools.cache
 def _plain_fields() -> re.Pattern[bytes]:
-    """Return a pattern for a run of fields: numbers, short binaries, short lists of these or of structs of numbers, and
-    structs of such fields. Footers consist mostly of these.
+    """Return a pattern for consecutive fields of the kinds that are most frequent in footers.
 
-    The first byte of each decides its form, so there is only one way to match, without backtracking.
+    These are numbers, short binaries, short lists of these or of structs of numbers, and structs of such fields. The
+    first byte of a field decides its form, so there is only one way to match, without backtracking.
     """
 
     def one(*forms: bytes) -> bytes:
@@ -98,15 +98,15 @@ def binary(data: bytes, at: int) -> tuple[bytes, int]:
 def boolean(data: bytes, at: int) -> tuple[bool, int]:
     """Read a boolean in a list, which takes a byte; some writers use 0 for false."""
     if data[at] > _FALSE:
-        raise ValueError("a boolean is something else")
+        raise ValueError(f"a boolean has the value {data[at]}")
     return data[at] == _TRUE, at + 1
 
 
 def read_struct(
     data: bytes, at: int, depth: int = 0, lists: Mapping[int, Reader] | None = None
 ) -> tuple[dict[int, Any], int]:
-    """Read a struct as a dict of field ids to bool, int, bytes or dict; a list is its raw bytes, or the result of the
-    field's reader in ``lists``."""
+    """Read a struct as a dict from field ids to bool, int, bytes or dict. A list is returned as its raw bytes, or as
+    the result of the reader that ``lists`` has for its field."""
     if depth > _DEEPEST:
         raise ValueError("structs are nested too deep")
     fields: dict[int, Any] = {}
@@ -151,7 +151,7 @@ def list_of(element: Reader) -> Reader:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         count, kind, at = list_header(data, at)
         if count and kind not in kinds:
-            raise ValueError(f"a list has elements of the kind {kind}")
+            raise ValueError(f"a list has elements of the wrong kind {kind}")
         items = []
         for _ in range(count):
             value, at = element(data, at)
@@ -180,7 +180,7 @@ def skip_struct(data: bytes, at: int, depth: int = 0) -> int:
 
 
 def list_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """Read the number of elements of a list, and their kind."""
+    """Read the header of a list: return the number of its elements, their kind, and the position after it."""
     header = data[at]
     count, at = header >> 4, at + 1
     if count == 15:
@@ -191,7 +191,7 @@ def list_header(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
-    """Skip a struct's field of ``kind``, or a list's element of a kind other than bool."""
+    """Skip the value of a struct's field of ``kind``, or an element of a list, unless it is a boolean."""
     if kind in (_TRUE, _FALSE):
         return at  # the kind itself is the value
     if kind == _BINARY:
@@ -207,7 +207,7 @@ def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
             for size in (*itertools.repeat(_NUMBERS_AT_ONCE, count // _NUMBERS_AT_ONCE), count % _NUMBERS_AT_ONCE):
                 numbers = _numbers(size).match(data, at)
                 if numbers is None:
-                    raise ValueError("a list of numbers breaks off")
+                    raise ValueError("a list of numbers ends too early")
                 at = numbers.end()
             return at
         if kind in (_TRUE, _FALSE):

@@ -1,6 +1,6 @@
-"""Advice for a filter in SQL text that cannot be used: what to write for common mistakes.
+"""Advises what to write instead of common mistakes in a filter's SQL text.
 
-They are mistakes of users of pandas, Polars, Python or another SQL, and typing errors.
+The mistakes are typing errors, and habits from pandas, Polars, Python and other SQL dialects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def advice(text: str) -> tuple[str, tuple[int, int] | None]:
     """Return a sentence that says what to write instead ("" for an unknown mistake), and the part of ``text`` that
     it is about, if known.
 
-    In ``text``, the filter, string literals are empty, names in backticks are ``x``, and comments are left out.
+    ``text`` is the filter with empty string literals, with ``x`` for each name in backticks, and without comments.
     """
     for pattern, sentence in _RULES:
         match = pattern.search(text)
@@ -29,7 +29,7 @@ def advice(text: str) -> tuple[str, tuple[int, int] | None]:
 
 
 def quoted(name: str) -> str:
-    """Return advice for ``name``, which is compared with a column and is not one itself."""
+    """Return advice on ``name``, which is compared with a column, but is not a column itself."""
     plain = name.lower()
     if plain in ("none", "na", "nat", "nil", "undefined"):
         return "For missing values write IS NULL or IS NOT NULL."
@@ -37,7 +37,7 @@ def quoted(name: str) -> str:
         text = "NaN" if plain == "nan" else "Infinity"
         return f"Write CAST('{text}' AS DOUBLE) for this number."
     bare = name.strip(_CURLY)
-    return f"If it is text, write it in single quotes: '{bare}'."
+    return f"If it is a string, write it in single quotes: '{bare}'."
 
 
 def _counted(number: int, kind: str) -> str:
@@ -45,7 +45,7 @@ def _counted(number: int, kind: str) -> str:
 
 
 def _instead(match: re.Match[str]) -> str:
-    return f"Write {_SYMBOLS[match[0]]} in place of {match[0]}."
+    return f"Write {_SYMBOLS[match[0]]} instead of {match[0]}."
 
 
 _SYMBOLS = {"&": "AND", "&&": "AND", "|": "OR", "=>": ">=", "=<": "<=", "~": "NOT"}
@@ -59,7 +59,7 @@ def _rule(pattern: str, sentence: _Sentence) -> tuple[re.Pattern[str], _Sentence
     return re.compile(pattern, re.IGNORECASE | re.DOTALL), sentence
 
 
-# The first matching one is used.
+# The first rule that matches is used.
 _RULES: tuple[tuple[re.Pattern[str], _Sentence], ...] = (
     _rule(r"\A\s*\Z", "It is empty: leave 'filter' out to read all rows."),
     _rule(r"\A\s*where\b", "Write the condition without WHERE."),
@@ -67,23 +67,23 @@ _RULES: tuple[tuple[re.Pattern[str], _Sentence], ...] = (
         r"\A\s*(select|from|with)\b",
         "Write the condition alone, without SELECT and WHERE; ds.attach(connection, profile) lets DuckDB run queries.",
     ),
-    _rule(f"[{_CURLY}]", "Write text in straight single quotes, as in 'DE'."),
+    _rule(f"[{_CURLY}]", "Write strings in straight single quotes, as in 'DE'."),
     _rule(rf"(?<![\w.])({_ISO}|{_DAY_FIRST})(?!\d)", "Write a date or timestamp in single quotes, as in '2026-01-31'."),
-    _rule(r"\|\|", "Write OR between conditions; texts cannot be joined with ||."),
+    _rule(r"\|\|", "Write OR between conditions; strings cannot be concatenated with ||."),
     _rule(r"&&?|\||=>|=<", _instead),
-    _rule(r"~\s*''", "Write LIKE with % for any text and _ for one character; there are no regular expressions."),
+    _rule(r"~\s*''", "Write LIKE with % for any text and _ for one character; regular expressions are not supported."),
     _rule(r"~", _instead),
-    _rule(r"\bcontains\s*(\(|'')", "Write name LIKE '%text%' for a part of a text."),
-    _rule(r"\bends_?with\s*\(", "Write name LIKE '%text' for the end of a text."),
+    _rule(r"\bcontains\s*(\(|'')", "Write name LIKE '%text%' to search within a string."),
+    _rule(r"\bends_?with\s*\(", "Write name LIKE '%text' to test the end of a string."),
     _rule(
         r"\b(rlike|regexp|regexp_like|regexp_matches|similar\s+to|glob)\b",
-        "Write LIKE with % for any text and _ for one character; there are no regular expressions.",
+        "Write LIKE with % for any text and _ for one character; regular expressions are not supported.",
     ),
     _rule(rf"\.(str|dt|({_METHODS}|\w+)\s*\()", "Write functions as in lower(name), conditions as in name IN ('a')."),
-    _rule(r"\bcol\s*\(", "In text write the name of the column alone, as in amount > 3."),
+    _rule(r"\bcol\s*\(", "In SQL, write only the name of the column, as in amount > 3."),
     _rule(r"\bnot\s+in\s+(?![(\[])|\bin\s+(?![(\[])", "Write the values in parentheses, as in IN ('a', 'b')."),
     _rule(r"\bbetween\b(?!.*\band\b)", "Write BETWEEN low AND high."),
-    _rule(r"\blimit\s+\d", "Leave LIMIT out and give limit=10 beside the filter."),
+    _rule(r"\blimit\s+\d", "Leave LIMIT out, and pass limit=10 in addition to the filter."),
     _rule(r"\b(order|group)\s+by\b", "Sort and group the rows that are read, or query them in DuckDB (ds.attach)."),
     _rule(
         r"\b(max|min|sum|avg|mean|count|any|every|stddev|median)\s*\(",
@@ -92,23 +92,23 @@ _RULES: tuple[tuple[re.Pattern[str], _Sentence], ...] = (
     _rule(r"\bis\s+(not\s+)?(none|nan|na)\b", "For missing values write IS NULL or IS NOT NULL."),
     _rule(r"\bis\s+(not\s+)?''", "Write = or <> to compare with a value."),
     _rule(r"(?<![\w.])\d{1,3}(,\d{3})+(?![\w.])", "Write numbers without commas between the digits."),
-    _rule(r"\d\.\d*\.\d", "Write a number with one point."),
+    _rule(r"\d\.\d*\.\d", "Write a number with only one decimal point."),
     _rule(
         r"[:@$?{]",
-        "Parameters are not filled in: put the value into the text, or write a Python value as ds.col('a') > value.",
+        "Parameters are not supported: put the value into the text, or pass a Python value as in ds.col('a') > value.",
     ),
     _rule(r"[<>]=?\s*[\w.`]+\s*[<>]", "Write two comparisons, as in 3 < amount AND amount < 5, or BETWEEN."),
     _rule(
         r"\b(coalesce|nvl|ifnull)\s*\([^()]*[<>=]",
-        "Write the condition alone: a row for which it is unknown is not returned.",
+        "Write only the condition: rows for which it is unknown are not returned.",
     ),
     _rule(r"\bcase\b.*\bwhen\b|\b(if|iif|decode)\s*\(", "Write the conditions with AND, OR and NOT."),
-    _rule(r"\bi?like\s+(?!''|any\b|all\b)", "Write the pattern as text in single quotes, as in LIKE 'D%'."),
+    _rule(r"\bi?like\s+(?!''|any\b|all\b)", "Write the pattern in single quotes, as in LIKE 'D%'."),
     _rule(r"\bxor\b", "Write (a OR b) AND NOT (a AND b)."),
     _rule(r"\b(substring|substr|left|right|locate|instr|position)\s*\(", "Write startswith(name, 'text') or LIKE."),
     _rule(
         r"\b(date_trunc|trunc|hour|minute|second|quarter|weekofyear|date_format|extract|date_part)\s*\(",
-        "Compare with both ends, as in ts >= '2026-01-01' AND ts < '2026-02-01'; there are date(), year(), month() and"
+        "Compare with start and end, as in ts >= '2026-01-01' AND ts < '2026-02-01', or use date(), year(), month() or"
         " day().",
     ),
     _rule(r"\b(date_?diff|timestampdiff)\s*\(", "Compare the timestamp itself, as in ts > now() - INTERVAL '7' DAY."),

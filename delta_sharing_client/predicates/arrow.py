@@ -1,7 +1,7 @@
 """Evaluates a bound predicate on Arrow batches, exactly.
 
-Every node becomes one or a few vectorized kernel calls, whose result is a nullable boolean array; null means
-unknown. This module compensates for differences between Arrow's kernels and SQL (NaN, mixed numeric types, dates and
+Every node becomes one or more calls of vectorized kernels, which return a nullable boolean array; null means unknown.
+This module compensates for differences between Arrow's kernels and SQL (NaN, mixed numeric types, dates and
 timestamps).
 """
 
@@ -60,7 +60,7 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
         if truth is None:
             truth = _full(_evaluate(part, batch), rows).fill_null(False)
         elif has_calls(part):
-            # It may fail for rows that earlier conditions exclude.
+            # A call may fail for rows that earlier conditions exclude.
             truth = pc.replace_with_mask(truth, truth, _evaluate_where(truth, part, batch).fill_null(False))
         else:
             truth = pc.and_(truth, _full(_evaluate(part, batch), rows).fill_null(False))
@@ -124,7 +124,7 @@ def _fold(
 
 
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
-    """Evaluate ``expression`` only for some of the rows."""
+    """Evaluate ``expression`` only for the rows for which ``rows`` is true."""
     some = batch.select(list({path[0] for path in columns(expression)})).filter(rows)
     return _evaluate(expression, some)
 
@@ -185,7 +185,7 @@ def _decoded(operand: Operand, batch: pa.RecordBatch) -> _Array:
 
 def _is_null(array: _Array) -> _Array:
     if isinstance(array, pa.DictionaryArray):
-        # A dictionary may contain a null itself.
+        # The dictionary itself may contain a null.
         return array.dictionary.is_null().take(array.indices).fill_null(True)
     return array.is_null()
 
@@ -283,7 +283,7 @@ def _compare_doubles(op: Op, a: _Array, b: _Array) -> _Array:
 
 def _as_double(array: _Array) -> _Array:
     if pa.types.is_decimal(array.type):
-        # Through text, which rounds to the nearest double; the direct cast may differ in the last bit.
+        # The cast of text rounds to the nearest double; the direct cast may differ in the last bit.
         return array.cast(pa.string()).cast(pa.float64())
     return array.cast(pa.float64(), safe=False)
 

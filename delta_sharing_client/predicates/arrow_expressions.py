@@ -1,6 +1,6 @@
-"""Converts ``pyarrow.compute.Expression``, from engines or users, to a predicate tree.
+"""Converts a ``pyarrow.compute.Expression``, from an engine or a user, to a predicate tree.
 
-It parses Arrow's serialized form: a record batch of constants and options, with the nodes in order in its metadata.
+It parses Arrow's serialized form: a record batch of constants and options, whose metadata has the nodes in order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _Node = Union[_Call, Column, _Constant]
 def to_tree(expression: pc.Expression) -> Expression:
     """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
     node = _parse(expression)
-    return Unsaid("A position or an unknown node") if node is None else _condition(node)
+    return Unsaid("A column position or an unknown node") if node is None else _condition(node)
 
 
 def weaker_predicate(expression: pc.Expression, schema: pa.Schema) -> Expression | None:
@@ -86,7 +86,7 @@ _MATCH_NULLS = 0
 
 
 def _condition(node: _Node, inverted: bool = False) -> Expression:
-    """Convert a condition; ``inverted``: it is inside a negation, so false and unknown must be distinguished."""
+    """Convert a condition. Inside a negation (``inverted``), false and unknown must be distinguished."""
     try:
         if not isinstance(node, _Call):
             return true_column(_operand(node), "A condition")
@@ -110,7 +110,7 @@ def _is_in(node: _Call, inverted: bool) -> Expression:
         return (
             Or((within, IsNull(column))) if not inverted else Or((And((within, Not(IsNull(column)))), IsNull(column)))
         )
-    # In Arrow, within is never unknown: a null is not in the list, and its negation is true.
+    # In Arrow, is_in is never unknown: a null is not in the list, and the negation is true.
     return And((within, Not(IsNull(column)))) if inverted else within
 
 
@@ -118,7 +118,7 @@ def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
     """Return the tested operand, the test for non-null values, and whether the list has a null."""
     values = node.options.get("value_set")
     if not isinstance(values, list) or node.options.get("null_matching_behavior") != _MATCH_NULLS:
-        raise UnsaidError("A list that matches nulls in its own way")
+        raise UnsaidError("A list with its own rules for nulls")
     column, literals = _operand(node.arguments[0]), constants(values, "a list")
     return column, In(column, tuple(literals)) if literals else Literal(False), len(literals) < len(values)
 
@@ -139,14 +139,14 @@ def _if_else(node: _Call) -> Expression:
 
 def _is_null(node: _Call) -> Expression:
     if node.options.get("nan_is_null"):
-        raise UnsaidError("A null that may be NaN")
+        raise UnsaidError("A test for null or NaN")
     return IsNull(_operand(node.arguments[0]))
 
 
 def _text(build: Callable[[Operand, str], Expression]) -> Callable[[_Call], Expression]:
     def test(node: _Call) -> Expression:
         if node.options.get("ignore_case", True):
-            raise UnsaidError(f"The function '{node.function}' without case")
+            raise UnsaidError(f"The function '{node.function}' that ignores case")
         return build(_operand(node.arguments[0]), str(node.options["pattern"]))
 
     return test
@@ -180,7 +180,7 @@ def _operand(node: _Node) -> Operand:
 
 # === The serialized form ===
 
-# Python's times have only microseconds, so these stay Arrow scalars, which no filter accepts.
+# Python's times have only microseconds, so values of this type stay Arrow scalars, which no filter accepts.
 _NANOS_OF_DAY = "time64[ns]"
 
 
@@ -215,7 +215,7 @@ def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.
             if _NANOS_OF_DAY in str(options.type):
                 call.options["value_set"] = list(options[0]["value_set"].values)
             if text == "cast":
-                # The value is a null; only its type matters.
+                # The value of this option is null; only its type matters.
                 call.options["to_type"] = options.type.field("to_type").type
         else:
             call.arguments.append(_node(*entry, following, batch))
@@ -229,7 +229,7 @@ class _CSchema(ctypes.Structure):
 
 
 def _entries(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Yield the metadata of ``schema`` in order, because keys repeat, and pyarrow returns a dictionary."""
+    """Yield the metadata of ``schema`` in order; keys repeat, so the dictionary of pyarrow does not suffice."""
     capsule = schema.__arrow_c_schema__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

@@ -5,7 +5,7 @@ with a column has *that column's type*. If a constant is not a value of the type
 equivalent one: an integer column ``> 1.5`` becomes ``>= 2``; a byte column ``= 300`` becomes ``< -128``, which is
 false, or unknown for null, like the original. So interpreters never convert constants and cannot overflow.
 
-The types that can be compared are those of :class:`.kinds.Kind`; columns of other types (arrays, maps, structs,
+The types that can be compared are those of :class:`.value_kinds.Kind`; columns of other types (arrays, maps, structs,
 variants, intervals) support only ``IS NULL``.
 """
 
@@ -55,16 +55,16 @@ from delta_sharing_client.predicates.value_kinds import (
 from delta_sharing_client.predicates.values import Day, Interval, Moment, Value, Zone, format_value, order, type_name
 
 UNKNOWN = Literal(None)
-# The side of a comparison with a constant that has a type.
+# A bound operand that has a type, in contrast to a constant.
 Typed = Union[Column, Call]
 
 
 def bind(expression: Expression, schema: pa.Schema | Names) -> Expression:
     """Return ``expression`` with the columns of ``schema`` and constants of their types.
 
-    Names match case-insensitively, an exact match first; ``Names`` of a schema are indexed once for many expressions.
-    Timestamp constants without a zone are in UTC. Raises ``UsageError`` if a column does not exist or is ambiguous, a
-    type does not compare with a constant or another column, or a string is not a date or timestamp.
+    Names match case-insensitively, an exact match first; pass ``Names`` to index a schema once for many expressions.
+    Timestamp constants without a zone are in UTC. Raises ``UsageError`` if a column does not exist or is ambiguous, if
+    a column cannot be compared with a constant or another column, or if a string is not a date or timestamp.
     """
     return _Binder(schema).bind(expression)
 
@@ -91,7 +91,7 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
     except (UsageError, TypeError):
         return False
     if has_calls(test):
-        # Overflow of numbers, for example, differs; functions that keep the order of dates are the same everywhere.
+        # Engines differ in overflow, for example; functions that keep the order of dates are the same everywhere.
         match test:
             case Comparison(left=Call(name=name, arguments=(Column(),)), right=Literal(value=value)):
                 keeps_order = functions.ROWS[name].interval is not None and not has_calls(bound)
@@ -126,7 +126,7 @@ class _Binder:
             case Like() | StartsWith():
                 return self._text(expression)
             case Literal():
-                evaluate(expression, {})  # this refuses a constant that is not a truth value
+                evaluate(expression, {})  # refuses a constant that is not a truth value
                 return expression
         raise TypeError(f"not a predicate: {type(expression).__name__}")
 
@@ -144,7 +144,7 @@ class _Binder:
         return operand
 
     def _value(self, operand: Operand) -> Operand:
-        """Bind the second side of a comparison, where an unknown name is often text without quotes."""
+        """Bind the second side of a comparison, where an unknown name is often a string without quotes."""
         try:
             return self._operand(operand)
         except UsageError as error:
@@ -180,7 +180,7 @@ class _Binder:
             match _compare(Op.EQ, left, right.value):
                 case Comparison(op=Op.EQ, left=bound, right=value):
                     return NullSafeEqual(bound, value)
-                case equal:  # There are several values, so unknown must become false.
+                case equal:  # Several values are equal, so unknown must become false separately.
                     return And((equal, Not(IsNull(left))))
         _check_comparable(left, right)
         if _kind(left) is Kind.VOID:
@@ -216,7 +216,7 @@ class _Binder:
         kind = _kind(column)
         if kind not in (Kind.VOID, Kind.STRING):
             what = "LIKE" if isinstance(test, Like) else "startswith"
-            raise UsageError(f"{what} needs a string, and the {_named(column)} is {describe(column.type)}.")
+            raise UsageError(f"{what} needs a string, but the {_named(column)} has the type {describe(column.type)}.")
         return UNKNOWN if kind is Kind.VOID else bound
 
 
@@ -255,12 +255,15 @@ def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
     row = KINDS[kind_of(data_type)]
     value = row.admits[type(operand.value)](operand.value)
     if row.zone is Zone.LOCAL and isinstance(value, Moment) and value.zone is Zone.UTC:
-        raise UsageError(f"The instant {value} does not compare with timestamps without time zone. Leave out the zone.")
+        raise UsageError(
+            f"The instant {value} cannot be compared with timestamps without time zone. Leave out the zone."
+        )
     return Literal(functions.as_type(value, data_type))
 
 
 def _solved(bound: Expression) -> Expression:
-    """Rewrite each test of a year or date as a test of its argument, which statistics and servers support."""
+    """Rewrite each test of a function such as ``year`` as a test of its argument, which statistics and servers
+    support."""
     match bound:
         case Comparison(
             op=op, left=Call(name=name, arguments=((Column() | Call()) as operand,)), right=Literal(value=value)
@@ -276,7 +279,7 @@ def _within(op: Op, operand: Typed, first: Value, following: Value) -> Expressio
     if op in (Op.EQ, Op.NE):
         equal = And((_compare(Op.GE, operand, first), _compare(Op.LT, operand, following)))
         return equal if op is Op.EQ else Not(equal)
-    # The range is from the first argument to before the following one.
+    # The arguments with the tested result are those from ``first`` to before ``following``.
     start = first if op in (Op.LT, Op.GE) else following
     return _compare(Op.LT if op in (Op.LT, Op.LE) else Op.GE, operand, start)
 
@@ -303,9 +306,9 @@ def _check_comparable(left: Typed, right: Typed) -> None:
         len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
     ):
         return
-    hint = " Columns of such types can only be tested with IS NULL." if Kind.OTHER in pair else ""
+    hint = " A column of such a type can only be tested with IS NULL." if Kind.OTHER in pair else ""
     one, other = (f"{_named(side)} ({describe(side.type)})" for side in (left, right))
-    raise UsageError(f"The {one} does not compare with the {other}.{hint}")
+    raise UsageError(f"The {one} cannot be compared with the {other}.{hint}")
 
 
 def _constant(expression: Expression) -> bool | None:
@@ -313,7 +316,7 @@ def _constant(expression: Expression) -> bool | None:
         return evaluate(expression, {})
     except UsageError as error:
         raise UsageError(
-            f"{error.message} No column is involved: names take backticks, not quotes, as in `a b`."
+            f"{error.message} No column is involved: write names in backticks, not in quotes, as in `a b`."
         ) from None
 
 
@@ -325,7 +328,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
     kind = kind_of(column.type)
     if kind is Kind.OTHER:
         raise UsageError(
-            f"The {_named(column)} is of type {describe(column.type)}, which does not compare."
+            f"The {_named(column)} has the type {describe(column.type)}, which cannot be compared."
             " Test it with IS NULL, or name a field in it."
         )
     if value is None or kind is Kind.VOID:
@@ -335,7 +338,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
         case Call(name="+", arguments=((Column() | Call()) as operand, Literal(value=Interval() as interval))) if (
             interval.unit != "MONTH"
         ):
-            # Exact and without overflow.
+            # Moving the interval to the constant is exact and cannot overflow.
             return _compare(op, operand, functions.shifted(functions.as_type(value, column.type), -interval))
     grid = KINDS[kind].grid(type_of_values(column.type))
     if grid is None:
@@ -347,7 +350,7 @@ def _compare(op: Op, column: Typed, value: Value) -> Expression:
 
 
 def _admit(column: Typed, kind: Kind, value: Value) -> Value:
-    """Check that a constant compares with the column; parse strings as dates and timestamps, doubles as floats."""
+    """Return a constant converted for a comparison with the column, such as a string parsed as a date."""
     row = KINDS[kind]
     convert = row.admits.get(type(value))
     if convert is None:
@@ -357,17 +360,17 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
                 " A column without a comparison must be boolean. On a command line, write the whole filter in quotes."
             )
         raise UsageError(
-            f"The {_named(column)} is {describe(column.type)} and does not compare with {type_name(value)} "
-            f"{format_value(value)}.{hint}"
+            f"The {_named(column)} has the type {describe(column.type)} and cannot be compared with the "
+            f"{type_name(value)} {format_value(value)}.{hint}"
         )
     try:
         converted = convert(value)
     except UsageError as error:
-        raise UsageError(f"The {_named(column)} is {describe(column.type)}. {error.message}") from None
+        raise UsageError(f"The {_named(column)} has the type {describe(column.type)}. {error.message}") from None
     if row.zone is Zone.LOCAL and isinstance(converted, Moment) and converted.zone is Zone.UTC:
         raise UsageError(
-            f"The {_named(column)} is a timestamp without time zone and does not compare with the instant {converted}."
-            " Leave out the zone."
+            f"The {_named(column)} is a timestamp without time zone and cannot be compared with the instant "
+            f"{converted}. Leave out the zone."
         )
     return converted
 
@@ -382,7 +385,7 @@ def _rewrite(op: Op, column: Typed, value: Value, grid: Grid) -> Expression:
         if grid.low <= index <= grid.high:
             return Comparison(op, column, Literal(grid.value(index)))
         below = index < grid.low
-        # Beyond the range each comparison is always true or always false; nulls stay unknown.
+        # Beyond the range, each comparison is always true or always false, except that nulls stay unknown.
         always = op in ((Op.GE, Op.GT) if below else (Op.LE, Op.LT))
         return Comparison(Op.GE if always else Op.LT, column, Literal(grid.value(grid.low)))
 

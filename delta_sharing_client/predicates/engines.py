@@ -1,4 +1,4 @@
-"""Converts conditions of other libraries to predicate trees: completely, or a weaker one."""
+"""Converts conditions of other libraries to predicate trees: to an equivalent tree, or to a weaker one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def whole(tree: Expression) -> Expression:
     """Return ``tree`` if all of it is supported, otherwise raise ``UsageError``."""
     for test in tests(tree):
         if isinstance(test, Unsaid):
-            raise UsageError(f"{test.what} of another library's expression is not supported here. Write it as SQL.")
+            raise UsageError(
+                f"{test.what} is not supported in an expression of another library. Write the filter as SQL."
+            )
     return tree
 
 
@@ -65,7 +67,7 @@ def weaker(tree: Expression, schema: pa.Schema) -> Expression | None:
         case Not(child=And() | Or() | Not() | Comparison()) if not _has_floats(tree, schema):
             return weaker(push_not(tree), schema)
         case Not() if _has_floats(tree, schema):
-            # NaN and zeros compare differently in other engines, and a negation would be stronger.
+            # NaN and zeros compare differently in other engines, so the negation could be stronger than the condition.
             return None
     return tree if is_exact(tree, schema) else None
 
@@ -78,7 +80,7 @@ def _has_floats(tree: Expression, schema: pa.Schema) -> bool:
 
 
 def true_column(operand: Operand, what: str) -> Expression:
-    """Return an operand that is used as a condition: a boolean column, or a constant."""
+    """Return the predicate for an operand used as a condition: a boolean column, or a constant."""
     if isinstance(operand, Column):
         return Comparison(Op.EQ, operand, Literal(True))
     if isinstance(operand, Literal) and (operand.value is None or isinstance(operand.value, bool)):
@@ -100,5 +102,5 @@ def constant(value: Any, what: str) -> Literal:
 
 
 def constants(values: Iterable[Any], what: str) -> list[Literal]:
-    """Return non-null constants; see ``constant``."""
+    """Return the constants for all ``values`` but nulls; errors as in ``constant``."""
     return [constant(value, what) for value in values if value is not None]

@@ -1,13 +1,13 @@
-"""Operators and functions of a predicate, one row each; interpreters use the rows and know no function by name.
+"""A table of the operators and functions of predicates; interpreters use its rows and know no function by name.
 
 Types and meaning are those of Spark SQL in ANSI mode. ``+ - * %`` of integers have the wider type and fail on
 overflow; those of decimals are exact, and refused if 38 digits might not be enough. With a floating-point operand
 the result is a double, or a 32-bit float if both operands have 32 bits. ``/`` returns a double; ``/`` and ``%`` fail
 for zero and are refused for decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping,
 ``length`` counts characters (bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The
-name of a type is the cast to it, see :mod:`.values`. ``+`` also adds an interval to a date or timestamp, in UTC;
-months end at the last day of the month. All return null for a null, except ``coalesce``, which returns its first
-non-null argument.
+function with the name of a type casts to it, see :mod:`.values`. ``+`` also adds an interval to a date or timestamp, in
+UTC; a sum of months is at most the last day of its month. All functions return null for a null, except ``coalesce``,
+which returns its first non-null argument.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class Arithmetic:
     """The implementation of an operator for arguments of one type."""
 
     plain: Callable[..., Any]
-    """Of Python's integers and NumPy's floating-point numbers."""
+    """Computes with Python's integers and NumPy's floating-point numbers."""
     arrays: Callable[..., _Array]
-    """Of Arrow's arrays and scalars; an overflow is an error."""
+    """Computes with Arrow's arrays and scalars; an overflow is an error."""
     decimals: Callable[..., decimal.Decimal] | None = None
     ranges: Callable[..., Range] | None = None
-    """The range of the results, from those of the arguments; ``None`` if it proves nothing."""
+    """Returns the range of the results from the ranges of the arguments; ``None`` if there is no rule for it."""
     divides: bool = False
 
 
@@ -100,40 +100,40 @@ class Function:
     """One function or operator; its name is its key in ``ROWS``."""
 
     sql: tuple[str, ...] = ()
-    """Classes of sqlglot's nodes; of a cast, sqlglot's names of the type."""
+    """The names of sqlglot's node classes; for a cast, sqlglot's names of the type."""
     takes: tuple[str, frozenset[Kind]] | None
-    """The type of the first argument, for arithmetic of all, in words and as kinds; ``None`` for any."""
+    """The accepted types of the first argument (for arithmetic, of all), in words and as kinds; ``None`` for any."""
     result: pa.DataType | Callable[[_Arguments, _Types, str], pa.DataType]
-    """The result type; if it depends on the arguments, from them, their types, and the call as SQL."""
+    """The result type, or a function that returns it for the arguments, their types, and the call as SQL."""
     most: int = 1
-    """Greatest number of arguments; 0 for any."""
+    """The greatest number of arguments; 0 for any number."""
     defaults: tuple[int, ...] = ()
-    """Of a cast, the digits of the type if none are written."""
+    """For a cast, the precision and scale of the type if none are written."""
     value: Callable[..., Value] | None = None
-    """The result for non-null values; this defines the meaning. Without arguments, for the start of the read."""
+    """Returns the result for non-null values, which defines the meaning; ``now()`` gets the time of the read."""
     kernel: Callable[..., _Array] | None = None
-    """The same for an Arrow array, the type of the result, and the other arguments; ``None``, or a result of ``None``:
-    each distinct value is computed with ``value``."""
+    """Computes the same for an Arrow array, the type of the result, and the other arguments. If it is or returns
+    ``None``, each distinct value is computed with ``value``."""
     arithmetic: Arithmetic | None = None
-    """Instead of these two, for operators."""
+    """Replaces ``value`` and ``kernel`` for operators."""
     with_interval: Function | None = None
     """The operator whose second argument is an interval."""
     arrow: tuple[str, ...] = ()
-    """Equivalent functions of ``pyarrow.compute``; of a cast, the type."""
+    """Equivalent functions of ``pyarrow.compute``; for a cast, Arrow's name of the type."""
     polars: tuple[tuple[str, str], ...] = ()
     """Equivalent functions of Polars: group and name, as Polars serializes them."""
     interval: Callable[[Any], tuple[Value, Value]] | None = None
-    """For a monotonic function: the first argument with this result, and the first with a later one."""
+    """For a monotonic function: returns the first argument with a result, and the first one with a later result."""
     folds: bool = True
-    """Whether its value is fixed before the read starts."""
+    """Whether a call of constants has a value before the read starts."""
     skips_nulls: bool = False
-    """Whether the result is the first non-null argument, all of which have one type."""
+    """Whether the result is the first non-null argument; then all arguments have one type."""
     is_spark: bool = True
-    """Whether Spark has a function of this name that does the same, or only the cast."""
+    """Whether Spark has a function of this name and meaning; otherwise, it has only the cast."""
 
 
 def row_of(name: str, arguments: Sequence[object]) -> Function:
-    """Return the row for a call of ``name`` with these arguments; only constant values affect the choice."""
+    """Return the row for a call of ``name`` with these arguments, of which only constant values matter."""
     row = ROWS[name]
     shift = row.with_interval
     return row if shift is None or not any(isinstance(item, Interval) for item in arguments) else shift
@@ -157,11 +157,11 @@ _CONSTANTS: dict[type, pa.DataType] = {
 
 
 def constant_type(value: Value) -> pa.DataType:
-    """Return the type of a constant in a call: the smallest of its kind, at least an integer."""
+    """Return the type of a constant in a call: the smallest of its kind, but at least 32 bits for an integer."""
     if isinstance(value, Moment):
         return pa.timestamp("us", "UTC" if value.zone is Zone.UTC else None)
     if isinstance(value, Clock) and value.nanoseconds % 1000:
-        raise UsageError(f"The time {value} has nanoseconds, and times in calls have microseconds.")
+        raise UsageError(f"A time of day in a function must be whole microseconds, found {value}.")
     if type(value) in _CONSTANTS:
         return _CONSTANTS[type(value)]
     assert isinstance(value, (int, decimal.Decimal))
@@ -192,7 +192,7 @@ def result_type(name: str, arguments: _Arguments, shown: str) -> pa.DataType:
         advice = " Write days as an interval, as in now() - INTERVAL '7' DAY." if is_dated else ""
         raise UsageError(f"{row.takes[0]} was expected in '{shown}', found {described}.{advice}")
     if row.most and len(arguments) > row.most:
-        raise UsageError(f"'{shown}' has too many arguments. The most that '{name}' takes is {row.most}.")
+        raise UsageError(f"'{name}' takes at most {row.most} argument(s), found {len(arguments)} in '{shown}'.")
     return row.result if isinstance(row.result, pa.DataType) else row.result(arguments, types, shown)
 
 
@@ -201,7 +201,7 @@ def _common_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataTyp
     if kinds <= NUMBERS:
         return _common_number(arguments, types, shown)
     arguments_kinds = {kind_of(item) for item in arguments if isinstance(item, pa.DataType)} or kinds
-    # A constant used with dates or timestamps may be their text, or a date used with timestamps.
+    # Beside dates or timestamps, a constant may be a string, and beside timestamps a date.
     if len(arguments_kinds) == 1 and Kind.OTHER not in arguments_kinds:
         (kind,) = arguments_kinds
         readable = {kind, Kind.STRING, Kind.DATE, Kind.TIMESTAMP_NTZ} if kind in DATES else {kind}
@@ -211,7 +211,7 @@ def _common_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataTyp
 
 
 def _common_number(arguments: _Arguments, types: _Types, shown: str, more: int = 0) -> pa.DataType:
-    """Return the type of numbers of these types; decimals have ``more`` digits before the point."""
+    """Return the common type of numbers; a decimal gets ``more`` digits before the point."""
     kinds = {kind_of(item) for item in types}
     if Kind.FLOATING in kinds:
         return pa.float32() if set(types) == {pa.float32()} else pa.float64()
@@ -241,7 +241,7 @@ def _is_decimal(types: _Types) -> bool:
 def _inexact(why: str, result: Callable[[_Arguments, _Types, str], pa.DataType]) -> Callable[..., pa.DataType]:
     def checked(arguments: _Arguments, types: _Types, shown: str) -> pa.DataType:
         if _is_decimal(types):
-            raise UsageError(f"'{shown}' {why}. Multiply the other side, or write a double (2E0).")
+            raise UsageError(f"'{shown}' {why}, or write a double (2E0).")
         return result(arguments, types, shown)
 
     return checked
@@ -255,8 +255,8 @@ def _shifted_type(arguments: _Arguments, types: _Types, shown: str) -> pa.DataTy
 def _decimal(precision: int, scale: int, shown: str) -> pa.DataType:
     if precision > _MOST_DIGITS:
         raise UsageError(
-            f"'{shown}' may need {precision} digits, and a decimal has {_MOST_DIGITS}. Cast the constant to DOUBLE if a"
-            " rounded result will do."
+            f"'{shown}' may need {precision} digits, but a decimal has at most {_MOST_DIGITS}. Cast the constant to"
+            " DOUBLE if a rounded result will do."
         )
     return pa.decimal128(precision, scale)
 
@@ -265,14 +265,14 @@ def _written_decimal(arguments: Any, types: _Types, shown: str) -> pa.DataType:
     _, precision, scale = arguments
     if not (1 <= precision <= _MOST_DIGITS and 0 <= scale <= precision):
         raise UsageError(
-            f"A decimal has 1 to {_MOST_DIGITS} digits, and at most all of them after the point; found"
+            f"A decimal must have a precision from 1 to {_MOST_DIGITS} and a scale from 0 to the precision; found"
             f" DECIMAL({precision}, {scale})."
         )
     return pa.decimal128(precision, scale)
 
 
 def decimal_type(value: pa.DataType | Value) -> pa.DataType:
-    """Return the decimal type of a number, or of a numeric type, in a call with decimals."""
+    """Return the decimal type that a number, or a numeric type, has in a call with decimals."""
     return pa.decimal128(*_digits_of(value))
 
 
@@ -322,9 +322,8 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
-    """Return the value of a call of constants; integers have any number of digits. Raises ``UsageError`` if there is
-    no value.
-    """
+    """Return the value of a call of constants, whose integers may have any number of digits; ``UsageError`` if it has
+    none."""
     row = ROWS[name]
     present = [value for value in values if value is not None]
     if len(present) < len(values) and not (row.skips_nulls and present):
@@ -342,7 +341,7 @@ def fold(name: str, values: Sequence[Value], shown: str) -> Value:
 
 
 def as_type(value: Value, data_type: pa.DataType) -> Value:
-    """Return a value in the wider type in which a call computes; decimals keep their digits."""
+    """Return a value in the type in which a call computes, which may be wider; decimals keep their digits."""
     widen = KINDS[kind_of(data_type)].widens.get(type(value))
     return value if widen is None else widen(value)
 
@@ -411,7 +410,7 @@ def division_by_zero(shown: str) -> DataError:
 
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
-    # A few texts that Spark reads as timestamps are not supported here.
+    # Spark accepts a few texts of timestamps that are not supported here.
     is_time = kind_of(data_type) in TIMES
     too = "" if isinstance(value, str) and is_time else ", and fails in Spark too"
     return DataError(
@@ -435,14 +434,14 @@ def compute(name: str, array: _Array, constants: Sequence[Value], data_type: pa.
         if computed is not None:
             return computed.cast(data_type)
     except (pa.ArrowInvalid, OverflowError):
-        pass  # Evaluating value by value finds the value that fails.
+        pass  # The evaluation value by value, below, finds the value that fails.
     encoded = array.dictionary_encode()
     values = [apply(name, [value, *constants], data_type, shown) for value in from_arrow(encoded.dictionary)]
     return to_arrow(values, data_type).take(encoded.indices)
 
 
 def _cased(ascii_kernel: Callable[[_Array], _Array]) -> Callable[..., _Array]:
-    # Arrow maps character by character; Unicode maps ß to SS and has a special sigma for the end of a word.
+    # Arrow maps single characters; Unicode maps ß to SS, and has a special sigma for the end of a word.
     return lambda array, _: ascii_kernel(array) if pc.all(pc.string_is_ascii(array)).as_py() is not False else None
 
 
@@ -530,20 +529,20 @@ def _cast(array: _Array, data_type: pa.DataType) -> _Array:
 
 
 def _by_count(of_one: Callable[[Any], Any], of_two: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return the meanings of a minus sign before one argument and between two."""
+    """Return a function that applies ``of_one`` to one argument and ``of_two`` to two."""
     return lambda *sides: of_one(*sides) if len(sides) == 1 else of_two(*sides)
 
 
 def _remainder(dividend: Any, divisor: Any) -> Any:
     if isinstance(dividend, np.floating):
         return np.fmod(dividend, divisor)
-    # The sign is that of the first operand; in Python it is that of the second.
+    # The result has the sign of the first operand; in Python, it has that of the second.
     rest = abs(dividend) % abs(divisor)
     return -rest if dividend < 0 else rest
 
 
 def remainder(dividend: _Array, divisor: _Array) -> _Array:
-    """Return the remainders of two arrays, or an array and a constant, of one type; no divisor is zero."""
+    """Return the remainders for two arrays, or an array and a constant, of the same type; no divisor must be zero."""
     rows = next(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
     both = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
     nulls = _nulls(both[0]) | _nulls(both[1])
@@ -618,13 +617,13 @@ ROWS: dict[str, Function] = {
     ),
     "/": Function(
         sql=("Div",), takes=_NUMERIC, most=2, polars=(("BinaryExpr", "TrueDivide"),),
-        result=_inexact("divides decimals, which rounds", lambda *_: pa.float64()),
+        result=_inexact("divides decimals, which would round. Multiply the other side", lambda *_: pa.float64()),
         arithmetic=Arithmetic(operator.truediv, pc.divide, divides=True),
     ),
     # In Polars, the remainder of a negative number has a different sign.
     "%": Function(
         sql=("Mod",), takes=_NUMERIC, most=2, arithmetic=Arithmetic(_remainder, remainder, divides=True),
-        result=_inexact("takes the remainder of decimals", _common_number),
+        result=_inexact("takes the remainder of decimals, which is not supported. Cast to integers", _common_number),
     ),
     "lower": Function(
         sql=("Lower",), takes=_TEXT, result=pa.string(), value=lambda text: text.lower(), kernel=_cased(pc.ascii_lower),

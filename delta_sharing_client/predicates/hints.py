@@ -1,27 +1,28 @@
 """Hints for a server from a bound predicate: ``jsonPredicateHints`` (protocol, "JSON predicates for Filtering").
 
-A hint may let a server omit files, so it must be true for every row for which the filter is true, *and* stay so however
-a server evaluates it. The conversion therefore also avoids known problems of servers:
+A hint may let a server omit files, so it must be true for every row for which the filter is true, however the server
+evaluates it. The conversion therefore also avoids known problems of servers:
 
-- They evaluate comparisons on minimum and maximum and then negate the result: ``NOT (a = 1)`` would lose every file
-  that has a 1 and something else. So ``NOT`` is pushed into the comparisons, and inequalities are only sent for
-  partition columns, which have one value per file.
-- They assume that a column with statistics has no nulls, and that one without has only nulls: tests for null are only
-  sent for partition columns.
-- Statistics ignore ``NaN``, which is greater than every number here, or it is their maximum, which servers compare as
-  smaller: lower limits of floating-point columns are only sent for partition columns.
-- Bounds of 32-bit floats are their shortest texts; as doubles these are other numbers, up to half a 32-bit step away,
-  and a double column may have been widened from float. So limits are 32-bit numbers beyond these texts, and equality
-  is never sent for floating point.
-- Statistics have milliseconds: limits of timestamps are moved outward to whole milliseconds. Before 1972 they may be
-  wrong by the seconds of a zone's offset: limits are moved by as much.
-- Java compares strings by UTF-16 units, we by UTF-8 bytes: constants for which this differs are not sent.
-- Writers truncate long strings, possibly in the middle of a character: constants are truncated too, where a truncated
+- Servers evaluate comparisons on minimum and maximum and then negate the result: ``NOT (a = 1)`` would lose every file
+  with a 1 and another value. So ``NOT`` is pushed into the comparisons, and inequalities are only sent for partition
+  columns, which have one value per file.
+- Servers assume that a column with statistics has no nulls, and that a column without statistics has only nulls. So
+  tests for null are only sent for partition columns.
+- Some statistics ignore ``NaN``, which is greater than every number here; in others it is the maximum, which servers
+  compare as smaller. So lower limits of floating-point columns are only sent for partition columns.
+- Bounds of 32-bit floats are written as their shortest texts. As doubles, these are different numbers, up to half a
+  32-bit step away, and a double column may have been widened from float. So limits are 32-bit numbers beyond these
+  texts, and equality is never sent for floating point.
+- Statistics of timestamps have only milliseconds, so limits are moved outward to whole milliseconds. Before 1972,
+  statistics may be wrong by the seconds of a time zone's offset, so limits are moved outward by as much.
+- Java compares strings by UTF-16 units, this client by UTF-8 bytes. Constants for which this differs are not sent.
+- Writers truncate long strings, possibly in the middle of a character. So constants are truncated too, if a truncated
   maximum could be smaller.
 
 Callers may write such hints themselves. In addition to the protocol's forms, these variants are accepted: operators as
 in SQL or in other spellings (``=``, ``ge``, ``AND``), type names of other systems (``integer``, ``bigint``,
-``boolean``), a value type on one side only, a list of conditions that must all hold, and an object or text around it.
+``boolean``), a value type on one side only, a list of conditions that must all hold, and hints inside a request body's
+object or a JSON string.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ from delta_sharing_client.predicates.values import (
     parse_moment,
 )
 
-# The reference server evaluates only these.
+# The reference server only evaluates hints within these limits.
 MAX_DEPTH = 100
 MAX_BYTES = 1024 * 1024
 
@@ -85,7 +86,7 @@ NAMES = {
 }
 _OPEN, _CLOSE = '{"op":"and","children":[', "]}"
 
-# Longer lists become a range; the JVM client has the same limit.
+# A longer IN list becomes a range; the JVM client has the same limit.
 MAX_IN_VALUES = 20
 
 # Writers keep at least this much of a string: 32 UTF-16 units, the last of which may be damaged.
@@ -115,7 +116,7 @@ def to_json_hints(expression: Expression, partition_columns: Collection[str] = (
 
 
 def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> Expression | None:
-    """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if only ``TRUE`` is.
+    """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if that is only ``TRUE``.
 
     The result has ``AND``, ``OR`` and, for top-level columns, comparisons with constants (``<>`` only for partition
     columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses its unsupported conditions; any other node
@@ -345,7 +346,7 @@ def from_json_hints(hints: object) -> Expression:
     where.
     """
     tree = _decoded(hints) if isinstance(hints, str) else hints
-    for _ in range(2):  # in an object, possibly as text again
+    for _ in range(2):  # the object may contain the hints as a JSON string
         if isinstance(tree, dict) and len(tree) == 1 and next(iter(tree)) in _WRAPPERS:
             (tree,) = tree.values()
             tree = _decoded(tree) if isinstance(tree, str) else tree
@@ -402,7 +403,7 @@ class _Reader:
         if op in ("isNull", "isNotNull"):
             ((path, child),) = self._children(node, where, 1)
             operand, _ = self._leaf(child, path, depth + 1)
-            # Spark's client also sends valueType for constants.
+            # The operand may also be a constant.
             test = IsNull(operand) if isinstance(operand, Column) else Literal(operand.value is None)
             return test if op == "isNull" else Not(test)
         if op in _OPS:
@@ -420,7 +421,9 @@ class _Reader:
         children = self._children(node, where, 2)
         types = {kind for path, child in children if (kind := self._type(child, path)) is not None}
         if len(types) > 1:
-            raise UsageError(f"The children at {where} must have one valueType, found {' and '.join(sorted(types))}.")
+            raise UsageError(
+                f"The children at {where} must have the same valueType, found {' and '.join(sorted(types))}."
+            )
         shared = next(iter(types), None)
         return compared(op, *(self._leaf(child, path, depth + 1, shared)[0] for path, child in children))
 
@@ -462,11 +465,11 @@ class _Reader:
 
     def _value(self, value: Any, kind: str | None, where: str) -> Value:
         if value is None or (kind is None and isinstance(value, (bool, int, float, str))):
-            return value  # its own type suffices
+            return value  # its JSON type suffices
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, (str, int, float)):
-            raise UsageError(f"The value at {where} must be a string.")
+            raise UsageError(f"The value at {where} must be a string, found {type(value).__name__}.")
         try:
             return _READERS[str(kind)](str(value))
         except UsageError as error:
@@ -490,7 +493,7 @@ class _Reader:
         if known_op is None:
             received = repr(op) if isinstance(node, dict) else type(node).__name__
             raise UsageError(
-                f"An object with an op was expected at {where}, one of {', '.join(_DEFINED)}; found {received}."
+                f"An object was expected at {where} whose op is one of {', '.join(_DEFINED)}; found {received}."
             )
         return known_op
 

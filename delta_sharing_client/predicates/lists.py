@@ -15,20 +15,20 @@ from delta_sharing_client.predicates.value_kinds import comparable, to_arrow
 
 
 class SortedValues:
-    """The constants of a bound list in the order of their values, as statistics have them, without null and NaN."""
+    """The sorted constants of a bound ``IN`` list, in the form of statistics, without null and NaN."""
 
     def __init__(self, values: tuple[Literal, ...]) -> None:
         present = [comparable(item.value) for item in values if item.value is not None]
         self.has_null = len(present) < len(values)
         numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
         self.has_nan = len(numbers) < len(present)
-        # -0.0 becomes 0.0: hashing distinguishes them.
+        # -0.0 becomes 0.0, because hashing distinguishes them.
         self.keys = sorted(value + 0.0 if isinstance(value, float) else value for value in numbers)
         self._arrays: dict[pa.DataType, pa.Array] = {}
 
     def span(self, lower: Any, upper: Any) -> range:
         """Return the positions of the values from ``lower`` to ``upper``; ``None`` means unknown."""
-        # NaN says nothing about the other numbers.
+        # A bound that is NaN does not limit the other numbers.
         first = 0 if lower is None or lower != lower else bisect.bisect_left(self.keys, lower)
         last = len(self.keys) if upper is None or upper != upper else bisect.bisect_right(self.keys, upper)
         return range(first, max(first, last))
@@ -49,7 +49,7 @@ class InSortedList(In):
     places: range
 
     def __post_init__(self) -> None:
-        pass  # its values are already those of another list
+        pass  # the values were prepared when the original list was created
 
     def array(self, data_type: pa.DataType) -> pa.Array:
         """Return the values to look up."""
@@ -70,7 +70,7 @@ def prepared(expression: Expression) -> Expression:
 
 
 def narrowed(expression: Expression, places: Callable[[InSortedList], range]) -> Expression:
-    """Return a prepared ``expression`` whose lists have only the values at ``places``, a subset of the current ones."""
+    """Return a prepared ``expression`` whose lists keep only the values at ``places``, a subset of the current ones."""
 
     def narrow(chosen: In) -> In:
         assert isinstance(chosen, InSortedList)

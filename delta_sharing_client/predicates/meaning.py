@@ -68,7 +68,9 @@ def _lookup(column: Column, row: Mapping[str, object]) -> object:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise UsageError(f"The column '{column}' looks for field {name!r} in a value that is not a struct.")
+            raise UsageError(
+                f"The field {name!r} of column '{column}' must be in a struct, found {type(value).__name__}."
+            )
         value = value[name]
     return value
 
@@ -76,7 +78,7 @@ def _lookup(column: Column, row: Mapping[str, object]) -> object:
 def _value(operand: Operand, row: Mapping[str, object]) -> Value:
     if isinstance(operand, Call):
         if operand.type is None:
-            raise UsageError(f"The types in {operand} are not known before it is bound to a schema.")
+            raise UsageError(f"The expression {operand} must be bound to a schema before it is evaluated.")
         values = [_value(item, row) for item in operand.arguments]
         return functions.apply(operand.name, values, operand.type, str(operand))
     return operand.value if isinstance(operand, Literal) else normalise(_lookup(operand, row))
@@ -86,4 +88,4 @@ def _text(operand: Operand, row: Mapping[str, object]) -> str | None:
     value = _value(operand, row)
     if value is None or isinstance(value, str):
         return value
-    raise UsageError(f"LIKE needs a string, which {operand} is not.")
+    raise UsageError(f"LIKE and startswith need a string, but {operand} is not one.")

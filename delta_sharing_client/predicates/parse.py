@@ -34,17 +34,17 @@ Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], pc.Expression, Non
 
 
 def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the public keyword is called so everywhere
-    """Return the predicate of ``filter``, ``None`` for no filter.
+    """Return ``filter`` as a predicate, ``None`` for no filter.
 
     ``filter`` is one of
 
     - SQL text, see :func:`~delta_sharing_client.predicates.sql.parse_sql`;
     - a predicate built from ``col("a") > 1``;
-    - a ``pyarrow.compute.Expression`` or ``polars.Expr`` with supported operations, which have their meaning there;
+    - a ``pyarrow.compute.Expression`` or ``polars.Expr`` of supported operations, with the meaning of its library;
     - ``(column, op, value)`` tuples in a list, all of which must hold: ``[("a", ">", 1), ("b", "in", [1, 2])]``; or a
       list of such lists, any of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``, ``in``,
       ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool). The column
-      is an argument or a result of :func:`~.tree.col`.
+      is a name or path as :func:`~.tree.col` accepts it, or a result of ``col``.
 
     Raises ``UsageError`` for anything else.
     """
@@ -73,9 +73,10 @@ def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the publi
 
         polars_expression: Any = filter
         return whole(polars_expressions.to_tree(polars_expression))
+    found = "an empty sequence" if isinstance(filter, Sequence) else type(filter).__name__
     raise UsageError(
-        "Expected a filter as SQL text, as col('a') > 1, as [('a', '>', 1)] or as an expression of pyarrow or Polars;"
-        f" found {'an empty sequence' if isinstance(filter, Sequence) else type(filter).__name__}."
+        "A filter must be SQL text, a condition such as col('a') > 1, a list such as [('a', '>', 1)], or an expression"
+        f" of pyarrow or Polars; found {found}."
     )
 
 
@@ -87,17 +88,17 @@ def _condition(item: object) -> Expression:
     if isinstance(item, (Expression, ColumnBuilder)):
         return as_expression(item)
     if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[1], str):
-        raise UsageError(f"Expected a condition (column, operator, value); found {item!r}.")
+        raise UsageError(f"A condition must be a tuple (column, operator, value); found {item!r}.")
     name, op, value = item
     if isinstance(name, ColumnBuilder):
         column: Operand = name.operand
     elif isinstance(name, (str, tuple)):
         column = Column(parse_path(name))
     else:
-        raise UsageError(f"Expected a column name first in the condition {item!r}; found {type(name).__name__}.")
+        raise UsageError(f"The condition {item!r} must begin with the name of a column; found {type(name).__name__}.")
     build = OPERATORS.get(" ".join(op.lower().split()))
     if build is None:
-        raise UsageError(f"There is no operator {op!r} for '{column}'. Use one of {', '.join(OPERATORS)}.")
+        raise UsageError(f"The operator {op!r} for '{column}' is unknown. Use one of {', '.join(OPERATORS)}.")
     return build(column, value)
 
 
@@ -116,7 +117,7 @@ def _operand(column: Operand, value: Any) -> Operand:
 
 
 def _in(column: Operand, value: Any) -> Expression:
-    # Iterating over an array, including pyarrow's, yields its scalars.
+    # Iterating over a pyarrow array would yield Arrow scalars.
     if hasattr(value, "to_pylist"):
         value = value.to_pylist()
     return membership(column, value)

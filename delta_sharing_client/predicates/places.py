@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 Place = tuple[int, int]
-"""The position of the first character, and the one after that of the last."""
+"""The position of the first character, and the position after the last one."""
 
 # Literals and comments, which are not names; text in backticks is a name.
 _NO_NAME = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -42,11 +42,11 @@ class Rewritten:
 
 
 def place_of_name(text: str, message: str) -> Place | None:
-    """Return the position in the filter ``text``, outside of literals, of the first name that ``message`` has in
-    quotation marks; ``None`` if there is none."""
+    """Return where the filter ``text`` has, outside of literals, the first name that ``message`` quotes; ``None`` if it
+    has none of them."""
     names = Rewritten(text, _NO_NAME, lambda match: "\0" * len(match[0]))
     for quoted in _QUOTED.findall(message):
-        # Error messages escape backticks as the filter does.
+        # In the filter, the name may be in backticks, and a backtick in it is doubled.
         for name in (f"`{quoted.replace('`', '``')}`", quoted):
             name_match = re.search(rf"(?<![\w`]){re.escape(name)}(?![\w`])", names.text, re.IGNORECASE)
             if name_match is not None:

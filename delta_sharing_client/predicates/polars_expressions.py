@@ -1,4 +1,4 @@
-"""Converts ``polars.Expr``, from Polars or users, to a predicate tree, by its serialized form."""
+"""Converts a ``polars.Expr``, from Polars or a user, to a predicate tree, by parsing its serialized form."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _parsed(expression: pl.Expr) -> Any:
     try:
         return json.loads(expression.meta.serialize(format="json"))
     except (ValueError, polars.exceptions.PolarsError):
-        return None  # such as a function
+        return None  # it contains a Python function, for example
 
 
 # === Conditions ===
@@ -142,7 +142,7 @@ def _text(build: Callable[[Operand, str], Expression]) -> Callable[[Any, list[An
         column, text = map(_operand, inputs)
         is_pattern = options is not None and not options["literal"]
         if is_pattern or not isinstance(text, Literal) or not isinstance(text.value, str):
-            raise UnsaidError("A pattern, or a text that is computed,")
+            raise UnsaidError("A pattern or computed string")
         return build(column, text.value)
 
     return test
@@ -179,7 +179,7 @@ def _operand(node: Any) -> Operand:
         return call(name, _operand(value["left"]), _operand(value["right"]))
     if kind == "Cast":
         target = value["dtype"] if isinstance(value["dtype"], str) else _tagged(value["dtype"])[1]  # Polars 1
-        # Other casts return null, or another number, for values that do not fit.
+        # Other casts return null, or a different number, for values that do not fit.
         if isinstance(target, str) and (name := _FUNCTIONS.get((kind, target))) and value["options"] == "Strict":
             return call(name, _operand(value["expr"]))
     if kind == "Function":
@@ -194,7 +194,7 @@ def _operand(node: Any) -> Operand:
 
 
 def _evaluated(node: Any) -> pl.Series:
-    """Return a constant as Polars reads it."""
+    """Return a constant as Polars deserializes it."""
     if _tagged(node)[0] != "Literal":
         raise UnsaidError("A value that is computed")
     polars = optional.load("polars", "polars")

@@ -1,8 +1,8 @@
 """Evaluates a bound predicate on statistics: can a file, or a row group, contain a matching row?
 
 The result is "no" only if that is proven. Statistics may be incomplete, wide or truncated; an unknown value skips
-nothing. ``NOT`` is pushed down to the comparisons first, which three-valued logic allows, so each leaf only says
-whether it can be *true* for some row.
+nothing. ``NOT`` is pushed down to the comparisons first, which three-valued logic allows, so each leaf only has to
+decide whether it can be *true* for some row.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Bounds(Protocol):
         ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` nanoseconds since 1970 (UTC,
         or local time). For floating point, ``upper`` is not assumed to cover ``NaN``.
     null_count, row_count:
-        The numbers of nulls and rows; ``None`` if unknown. Only "none" and "all" are used of ``null_count``.
+        The numbers of nulls and rows; ``None`` if unknown. Of ``null_count``, only 0 and ``row_count`` matter.
     upper_without_nan:
         For floating point: no value other than null and ``NaN`` is larger; ``None`` if unknown.
     """
@@ -101,8 +101,8 @@ def compile_skipping(expression: Expression) -> Callable[[Statistics], bool]:
 
 
 def within(expression: Expression, statistics: Statistics) -> Expression:
-    """Return an equivalent of the prepared ``expression`` for the rows that ``statistics`` describe, which looks up
-    fewer values of long lists."""
+    """Return a predicate that is equivalent to the prepared ``expression`` for the rows that ``statistics`` describe,
+    but looks up fewer values of long lists."""
 
     def places(membership: InSortedList) -> range:
         column = membership.child
@@ -122,7 +122,7 @@ def within(expression: Expression, statistics: Statistics) -> Expression:
     return narrowed(expression, places)
 
 
-# Arrow hashes fewer values faster than statistics are compared.
+# With fewer values, looking them up in Arrow is faster than comparing statistics.
 _LONG_LIST = 64
 
 _Test = Callable[[Statistics], bool]
@@ -130,7 +130,7 @@ _Leaf = Callable[[Any], bool]
 
 
 def _compile(expression: Expression) -> _Test | None:
-    """Return a test of whether the predicate can be true, ``None`` for "always possible"."""
+    """Return a test of whether the predicate can be true; ``None`` if it always can."""
     match expression:
         case And(children=children):
             return _all([test for test in map(_compile, children) if test is not None])
@@ -175,7 +175,7 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
         case Comparison(left=Column() as left, right=Column() as right, op=op):
             return _pair(op, left, right)
         case NullSafeEqual(left=Column() as left, right=Column() as right):
-            # Two nulls count as equal, so a pair of columns proves little.
+            # Two nulls are equal here, so the bounds of two columns prove little.
             return None
         case Comparison(op=op, left=Column() as column, right=Literal(value=value)):
             return _on_values(column, _comparison(op, column, value))
@@ -198,8 +198,8 @@ def _compile_leaf(expression: Expression, *, negated: bool) -> _Test | None:
 
 
 def _compile_computed(expression: Expression, *, negated: bool) -> _Test:
-    """Return the test for a computed value, which is known if each of its columns has one value, as partition
-    columns do."""
+    """Return the test for a computed value, which is known if each of its columns has a single value, as a partition
+    column does."""
     needed = {column.path: column for operand in operands(expression) for column in columns_in(operand)}
 
     def test(statistics: Statistics) -> bool:
@@ -225,7 +225,7 @@ _UNKNOWN = Range(None, None)
 
 
 def _compile_range(expression: Expression, *, negated: bool) -> _Test | None:
-    """Return the test for a sum or product of integers and decimals, which lies between those of the bounds."""
+    """Return the test for a sum or product of integers and decimals, by the range that follows from their bounds."""
     match expression:
         case (
             Comparison(left=Call() as left, right=Literal(value=value))
@@ -265,8 +265,8 @@ def _range_of(operand: Operand) -> Callable[[Statistics], Range] | None:
 
 
 def _range_of_cast(operand: Call) -> Callable[[Statistics], Range] | None:
-    """Return the range of a cast among integers and decimals, which keeps the order; values that do not fit have no
-    result."""
+    """Return the range of a cast between integers and decimals, which keeps the order; for a bound that does not fit,
+    it is unknown."""
     column, *digits = operand.arguments
     if not isinstance(column, Column) or kind_of(column.type) not in (Kind.INTEGER, Kind.DECIMAL):
         return None
@@ -286,7 +286,7 @@ def _range_of_cast(operand: Call) -> Callable[[Statistics], Range] | None:
 
 
 def _exact(value: Any) -> Any:
-    # Decimals use the precision of the thread's context; fractions are not rounded.
+    # Computing with decimals rounds to the precision of the thread's context; fractions are exact.
     return Fraction(value) if isinstance(value, decimal.Decimal) else value
 
 
@@ -299,7 +299,7 @@ def _has_no_null(bounds: Bounds) -> bool:
     return bounds.null_count == 0 and bounds.lower is not None
 
 
-# === Leaves: can a row of this column be ... ===
+# === Leaves: can a row of this column match? ===
 
 
 def _on_bounds(column: Column, leaf: _Leaf) -> _Test:
@@ -313,7 +313,7 @@ def _on_bounds(column: Column, leaf: _Leaf) -> _Test:
 
 
 def _on_values(column: Column, leaf: _Leaf) -> _Test:
-    """Return a leaf test that is true only if there are rows with a value."""
+    """Return a test that is true only if there may be rows with a value, and ``leaf`` is true for their bounds."""
     path = column.path
 
     def test(statistics: Statistics) -> bool:
@@ -380,7 +380,7 @@ def _among(values: SortedValues) -> _Leaf:
 def _not_in(column: Column, unwanted: InSortedList) -> _Leaf:
     values = unwanted.known
     if values.has_null:
-        return lambda bounds: False  # false for a hit, unknown for a miss
+        return lambda bounds: False  # NOT IN is false for a hit, unknown for a miss
     if kind_of(column.type) is Kind.FLOATING:
         return _possible
     return lambda b: b.lower != b.upper or b.lower is None or not values.span(b.lower, b.lower)

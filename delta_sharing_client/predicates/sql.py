@@ -1,6 +1,6 @@
 """Converts SQL text to a predicate tree; ``str(expression)`` is the inverse.
 
-String literals are parsed here, as Spark does, and shielded; sqlglot parses the grammar around them. Syntax that
+This module parses string literals as Spark does, and hides them from sqlglot, which parses the rest. Syntax that
 sqlglot accepts but this module does not support is refused by name.
 """
 
@@ -59,7 +59,7 @@ _SUPPORTED = (
 
 
 class _Unsupported(UsageError):
-    """SQL that is not supported; the sentence names it."""
+    """SQL that is not supported; the message names it."""
 
 
 def parse_sql(text: str) -> Expression:
@@ -88,15 +88,15 @@ def parse_sql(text: str) -> Expression:
             f" characters. {_SUPPORTED}"
         )
         where = _place(error)
-        refused = UsageError(f"The filter {_shorten(text)} cannot be read as a SQL condition{where}. {more}")
+        refused = UsageError(f"The filter {_shorten(text)} cannot be parsed as a SQL condition{where}. {more}")
         refused.place = place or _stopped_at(error, shielded)
         raise refused from None
     except RecursionError:
-        raise UsageError(f"The filter {_shorten(text)} is nested too deeply; flatten its parentheses.") from None
+        raise UsageError(f"The filter {_shorten(text)} is nested too deep. Use fewer levels of parentheses.") from None
 
 
 def _advice(text: str) -> tuple[str, Place | None]:
-    """Return advice for a filter, and the part of ``text`` that it is about."""
+    """Return advice on the filter ``text``, and the part of the text that it is about."""
     written = _without_literals(text)
     sentence, place = advice(written.text)
     return sentence, None if place is None else written.place(*place)
@@ -106,7 +106,7 @@ def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Plac
     """Return the position where sqlglot stopped, in the original text; ``None`` if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
     before, stopped = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
-    # The context begins with the text, or a hundred characters before.
+    # The context begins at the start of the text, or a hundred characters before that position.
     start = shielded.text.find(before + stopped)
     return shielded.place(start + len(before), start + len(before) + len(stopped)) if stopped and start >= 0 else None
 
@@ -154,7 +154,7 @@ def _is(node: exp.Expression) -> Expression:
         return IsNull(_computed(_part(node, "this")))
     if isinstance(right, exp.Boolean):
         return NullSafeEqual(_computed(_part(node, "this")), Literal(bool(right.this)))
-    raise UsageError("IS takes NULL, TRUE, FALSE or DISTINCT FROM.")
+    raise UsageError("IS must be followed by NULL, TRUE, FALSE or DISTINCT FROM.")
 
 
 def _like(node: exp.Expression, escape: str = "\\") -> Expression:
@@ -224,7 +224,7 @@ _PREDICATES: dict[type[exp.Expression], Callable[[exp.Expression], Expression]] 
 
 
 def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
-    # Iterative: a filter may join thousands of conditions.
+    # Not recursive, because a filter may join thousands of conditions.
     items: list[exp.Expression] = []
     stack = [node]
     while stack:
@@ -267,7 +267,7 @@ def _negative(node: exp.Expression) -> Operand:
 
 
 def _old_date_add(node: exp.Expression) -> Operand:
-    # For both functions, which differ for timestamps.
+    # Older releases parse both functions as this node, although they differ for timestamps.
     raise UsageError(
         "The functions date_add and dateadd need a newer release of sqlglot. Update it, or add an interval, as in"
         " day + INTERVAL '1' DAY."
@@ -286,7 +286,7 @@ def _add_to_timestamp(node: exp.Expression) -> Operand:
     return call("+", _operand(_part(node, "this")), Literal(Interval(_count(node) * size, unit)))
 
 
-# For each unit of intervals, the unit of ``Interval`` and how many of those it has.
+# For each unit of an interval in SQL, the unit of ``Interval`` and the number of those in it.
 _UNITS = {
     "YEAR": ("MONTH", 12), "MONTH": ("MONTH", 1), "WEEK": ("DAY", 7), "DAY": ("DAY", 1),
     "HOUR": ("MICROSECOND", MICROS_PER_DAY // 24), "MINUTE": ("MICROSECOND", MICROS_PER_SECOND * 60),
@@ -321,7 +321,7 @@ def _count(node: exp.Expression) -> int:
     operand = _operand(count)
     if isinstance(operand, Literal) and type(operand.value) is int:
         return operand.value * sign
-    raise UsageError(f"{_describe(node).capitalize()} adds a whole constant number; found {operand}.")
+    raise UsageError(f"{_describe(node).capitalize()} must add a constant whole number; found {operand}.")
 
 
 def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
@@ -331,16 +331,15 @@ def _sides(node: exp.Expression) -> tuple[Operand, Operand]:
 def _cast(node: exp.Expression) -> Operand:
     assert isinstance(node, exp.Cast)
     operand, target = _operand(_part(node, "this")), node.to
-    # Constants may have one type more.
+    # Only constants can be cast to TIME.
     name = "time" if target.this.name == "TIME" else _row_of(target.this.name)
     if name == "time" and target.expressions:
-        raise UsageError("A time has six digits after the point; write TIME without a number of digits.")
+        raise UsageError("TIME always has six digits after the point; write it without a number of digits.")
     if isinstance(operand, Literal):
         return operand if operand.value is None else Literal(_cast_constant(operand.value, name, target))
     if name not in CASTS:
         raise UsageError(
-            f"Casting {operand} to {target.this.name} is not supported. The types that columns are cast to are "
-            f"{', '.join(CASTS)}."
+            f"Casting {operand} to {target.this.name} is not supported. Columns can be cast to {', '.join(CASTS)}."
         )
     return cast(operand, name, *_digits(target))
 
@@ -352,7 +351,7 @@ def _digits(target: exp.DataType) -> list[int]:
         target.this.name != "DECIMAL" or len(digits) > 2 or not all(re.fullmatch("[0-9]{1,9}", n) for n in digits)
     ):
         raise UsageError(
-            f"The type {target.sql('spark')} is not supported in a cast. Leave out what is in parentheses."
+            f"The type {target.sql('spark')} is not supported in a cast. Leave out the part in parentheses."
         )
     return list(map(int, digits))
 
@@ -363,14 +362,14 @@ def _function(name: str, node: exp.Expression) -> Operand:
             raise _unsupported(node)
         return call(name)
     first = _only(node, "this", "expressions")
-    if isinstance(first, exp.TsOrDsToDate):  # sqlglot's form for year() of a text
+    if isinstance(first, exp.TsOrDsToDate):  # sqlglot's form for year() of a string
         first = _only(first, "this")
     others = node.args.get("expressions") or []
     return call(name, *map(_operand, (first, *others)))
 
 
 def _unknown(node: exp.Expression) -> Operand:
-    """Return a function that this release of sqlglot does not know."""
+    """Return the call of a function that this release of sqlglot does not know."""
     name = str(node.this).lower()
     if name in CASTS and len(node.expressions) == 1:
         return cast(_operand(node.expressions[0]), name)
@@ -401,7 +400,9 @@ def _computed(node: exp.Expression) -> Operand:
     """Return a column, or a value computed from columns."""
     operand = _operand(node)
     if isinstance(operand, Literal):
-        raise UsageError(f"A column was expected, found the constant {operand}. Names take backticks, not quotes.")
+        raise UsageError(
+            f"A column was expected, found the constant {operand}. Write names in backticks, not in quotes."
+        )
     return operand
 
 
@@ -431,7 +432,7 @@ def _constant(node: exp.Expression) -> Literal:
 
 
 def _number(text: str) -> Value:
-    if re.fullmatch(r"\d{1,4000}", text, re.ASCII):  # Python refuses longer ones, and no filter has so many digits.
+    if re.fullmatch(r"\d{1,4000}", text, re.ASCII):  # Python refuses longer integers, and no filter needs them.
         return int(text)
     if re.fullmatch(r"\d+\.?\d*|\.\d+", text, re.ASCII):
         return decimal.Decimal(text)
@@ -466,9 +467,9 @@ def _to_integer(value: Value, name: str) -> int:
     data_type = ROWS[name].result
     assert isinstance(data_type, pa.DataType)
     bound = 1 << (data_type.bit_width - 1)
-    # One more than the maximum is accepted for a minus sign that follows.
+    # One more than the maximum is accepted, because a minus sign may be applied later.
     if not -bound <= int(digits) <= bound:
-        raise UsageError(f"{digits} does not fit {name.upper()}.")
+        raise UsageError(f"{digits} does not fit in {name.upper()}.")
     return int(digits)
 
 
@@ -503,16 +504,16 @@ def _text(node: exp.Expression, what: str) -> str:
 
 
 def _shield(text: str) -> Rewritten:
-    """Replace every string literal by one with hexadecimal digits, which no SQL parser interprets; and 1.5BD by a
-    cast of a literal."""
+    """Replace the content of every string literal with hexadecimal digits, which no SQL parser interprets, and a number
+    such as 1.5BD with the cast of a literal."""
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
             return match[0]
         if match["broken"]:
             refused = UsageError(
-                f"The text after {match.start() + 1} characters is an unfinished or malformed literal. Close every"
-                " quote, and double one inside a text: 'it''s'."
+                f"The literal that begins at character {match.start() + 1} is unfinished or malformed. Close every"
+                " quote, and double a quote inside a string: 'it''s'."
             )
             refused.place = match.start(), len(text)
             raise refused
@@ -526,7 +527,7 @@ def _shield(text: str) -> Rewritten:
         try:
             return f"'{_MARK}{value.encode().hex()}'"
         except UnicodeEncodeError:
-            raise UsageError("A string literal has a lone surrogate, which no UTF-8 string has.") from None
+            raise UsageError("A string literal has a lone surrogate, which UTF-8 cannot represent.") from None
 
     return Rewritten(text, _TOKEN, replace)
 
@@ -542,7 +543,7 @@ def _without_literals(text: str) -> Rewritten:
 
 def _unshield(text: str) -> str | bytes:
     """Return the original of a shielded literal: text, or bytes for ``X'...'``. Other text is returned unchanged."""
-    # The text of an interval was never shielded, and neither were names.
+    # The text of an interval and names were never shielded.
     match = _SHIELDED.fullmatch(text)
     if match is None:
         return text
@@ -576,7 +577,7 @@ def _unescape(literal: str) -> str:
             return _ESCAPED.get(char, char)
         code = int(octal, 8) if octal else int(short or long, 16)
         if code > 0x10FFFF:
-            raise UsageError(f"{match[0]} is beyond Unicode.")
+            raise UsageError(f"The escape {match[0]} is beyond the last Unicode character.")
         return chr(code)
 
     text = _ESCAPE.sub(replace, literal[1:-1])
@@ -635,14 +636,14 @@ def _describe(node: exp.Expression) -> str:
     if type(node) in _PREDICATES:
         return f"the condition '{_written(node)}' as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
-        # In the user's spelling: sqlglot has its own names for some.
+        # As Spark spells it, because sqlglot has its own names for some functions.
         written = re.match(r"\w+(?=\()", node.sql("spark"))
         return f"the function '{(written[0] if written else node.sql_name()).lower()}'"
     return f"the SQL '{_written(node)}'"
 
 
 def _written(node: exp.Expression) -> str:
-    """Return SQL in the user's form, with the original literals, on one line."""
+    """Return a node as SQL, with the original literals, on one line of at most 60 characters."""
     copied = node.copy()
     for literal in copied.find_all(exp.Literal):
         if literal.is_string:
@@ -653,7 +654,7 @@ def _written(node: exp.Expression) -> str:
 
 
 def _place(error: sqlglot.errors.SqlglotError) -> str:
-    """Return the position where sqlglot stopped, as part of a sentence; "" if it does not report it."""
+    """Return the place where sqlglot stopped, as part of a sentence; "" if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
     shown = _unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
     return f" at '{shown}'" if isinstance(shown, str) and shown.isprintable() and 0 < len(shown) <= 60 else ""

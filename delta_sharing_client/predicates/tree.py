@@ -46,7 +46,7 @@ class Op(enum.Enum):
 
     @property
     def flipped(self) -> Op:
-        """The operator with its sides exchanged."""
+        """The operator for exchanged sides."""
         return _FLIPPED[self]
 
     @property
@@ -55,7 +55,7 @@ class Op(enum.Enum):
         return _NEGATED[self]
 
     def holds(self, ordering: int) -> bool:
-        """Whether the operator is true for two values that :func:`~.values.order` compares as ``ordering``."""
+        """Return whether the operator is true for two values that :func:`~.values.order` compares as ``ordering``."""
         return ordering in _HOLDS[self]
 
 
@@ -89,8 +89,8 @@ class Expression:
 
 def _loose(other: object) -> UsageError:
     return UsageError(
-        f"A condition was expected on both sides of & and |, found {other!r}. They bind more tightly than comparisons:"
-        " write (col('a') > 3) & (col('b') == 'x')."
+        f"The operators & and | need a condition on both sides, found {other!r}. They bind more tightly than"
+        " comparisons: write (col('a') > 3) & (col('b') == 'x')."
     )
 
 
@@ -156,7 +156,7 @@ Operand = Union[Column, Literal, Call]
 def call(name: str, *arguments: Operand) -> Operand:
     """Return a call, or its value if all arguments are constant; ``UsageError`` if there is no value.
 
-    An interval, or a number of days added to a date, is always the right side of ``+``.
+    An interval, or a number of days that is added to a date, becomes the right side of ``+``.
     """
     if name in ("+", "-") and len(arguments) == 2:
         name, *shifted = _shift(name, *arguments)
@@ -178,7 +178,7 @@ def _shift(name: str, left: Operand, right: Operand) -> tuple[str, Operand, Oper
 
 
 def _interval(operand: Operand, other: Operand) -> Interval | None:
-    """Return a constant interval; next to a date, a whole number is a number of days."""
+    """Return ``operand`` if it is a constant interval, or a whole number of days beside a date; otherwise ``None``."""
     value = operand.value if isinstance(operand, Literal) else None
     if type(value) is int and _is_date(other):
         return Interval(value, "DAY")
@@ -224,7 +224,7 @@ class NullSafeEqual(Expression):
 
 @dataclass(frozen=True, slots=True)
 class In(Expression):
-    """``child IN (values)``; with a null among the values every miss is unknown. Duplicates are dropped.
+    """``child IN (values)``; with a null among the values, every miss is unknown. Duplicates are dropped.
 
     All sides have one type, as in Spark: with a double among the numbers, all of them and the child are compared as
     doubles.
@@ -257,7 +257,7 @@ class IsNull(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Like(Expression):
-    """``child LIKE pattern``: ``%`` is any text, ``_`` one character, ``escape`` (a backslash) quotes either."""
+    """``child LIKE pattern``: ``%`` matches any text, ``_`` one character; after ``escape``, both match themselves."""
 
     child: Operand
     pattern: str
@@ -266,7 +266,9 @@ class Like(Expression):
     def __post_init__(self) -> None:
         normalise(self.pattern)
         if len(self.escape) != 1 or self.escape in "%_":
-            raise UsageError(f"The escape of LIKE must be one character other than % and _; found {self.escape!r}.")
+            raise UsageError(
+                f"The escape character of LIKE must be one character other than % and _; found {self.escape!r}."
+            )
         for _ in self.tokens():
             pass
 
@@ -278,8 +280,8 @@ class Like(Expression):
                 quoted = next(rest, "")
                 if quoted not in ("%", "_", self.escape):
                     raise UsageError(
-                        f"The LIKE pattern {self.pattern!r} has its escape {self.escape!r} before something other than"
-                        f" %, _ or the escape itself; double it to match it literally."
+                        f"The LIKE pattern {self.pattern!r} has its escape character {self.escape!r} before something"
+                        " other than %, _ or the escape character; double it to match it literally."
                     )
                 yield quoted, False
             else:
@@ -296,7 +298,7 @@ class Like(Expression):
         return "".join(char for char, _ in itertools.takewhile(lambda token: not token[1], self.tokens()))
 
     def regex(self) -> str:
-        """The pattern as a regular expression for Python and RE2; it matches whole strings."""
+        """Return the pattern as a regular expression for Python and RE2, to be matched with whole strings."""
         wild = {"%": "(?s:.*)", "_": "(?s:.)"}
         return "".join(wild[char] if wildcard else _regex_quote(char) for char, wildcard in self.tokens())
 
@@ -336,7 +338,7 @@ class Not(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Joined(Expression):
-    """``AND`` or ``OR`` of two or more children; nested ones of the same kind are flattened."""
+    """``AND`` or ``OR`` of two or more children; nested nodes of the same kind are flattened."""
 
     children: tuple[Expression, ...]
 
@@ -354,13 +356,13 @@ class Joined(Expression):
 
 
 class And(Joined):
-    """All of the children."""
+    """``AND``: true if all of the children are."""
 
     __slots__ = ()
 
 
 class Or(Joined):
-    """Any of the children."""
+    """``OR``: true if any of the children is."""
 
     __slots__ = ()
 
@@ -391,14 +393,15 @@ def known_of_any(children: Iterable[Expression | None]) -> Expression | None:
 
 
 def as_expression(value: object) -> Expression:
-    """Return ``value`` as a predicate: a predicate itself, a column builder as ``column = TRUE``, or a bool."""
+    """Return ``value`` as a predicate: a predicate is unchanged, a column builder becomes ``column = TRUE``, a bool a
+    constant."""
     if isinstance(value, Expression):
         return value
     if isinstance(value, ColumnBuilder):
         return Comparison(Op.EQ, value.operand, Literal(True))
     if isinstance(value, bool):
         return Literal(value)
-    raise UsageError(f"Expected a condition such as col('a') > 1; found {type(value).__name__}.")
+    raise UsageError(f"A condition such as col('a') > 1 was expected; found {type(value).__name__}.")
 
 
 def _regex_quote(char: str) -> str:
@@ -421,9 +424,10 @@ def _computing(name: str) -> tuple[Callable[[ColumnBuilder, object], ColumnBuild
 
 
 class ColumnBuilder:
-    """The result of :func:`col`, with which you can compute and compare: a comparison gives a predicate.
+    """The result of :func:`col`, which supports arithmetic, functions and comparisons; a comparison returns a
+    predicate.
 
-    Used as a condition, it is a boolean. ``operand`` is its node of the tree.
+    A column builder that is used as a condition must be boolean. ``operand`` is its node in the predicate tree.
     """
 
     __slots__ = ("operand",)
@@ -473,81 +477,81 @@ class ColumnBuilder:
         return ColumnBuilder(call(name, self.operand, *map(_operand, others)))
 
     def lower(self) -> ColumnBuilder:
-        """The text in lower case."""
+        """Return the string in lower case."""
         return self._call("lower")
 
     def upper(self) -> ColumnBuilder:
-        """The text in upper case."""
+        """Return the string in upper case."""
         return self._call("upper")
 
     def length(self) -> ColumnBuilder:
-        """The number of characters of a text, or of bytes."""
+        """Return the number of characters of a string, or of bytes of binary."""
         return self._call("length")
 
     def year(self) -> ColumnBuilder:
-        """The year of a date, or of a timestamp in UTC."""
+        """Return the year of a date, or of a timestamp in UTC."""
         return self._call("year")
 
     def month(self) -> ColumnBuilder:
-        """The month, 1 to 12, of a date, or of a timestamp in UTC."""
+        """Return the month, 1 to 12, of a date, or of a timestamp in UTC."""
         return self._call("month")
 
     def day(self) -> ColumnBuilder:
-        """The day of the month, of a date, or of a timestamp in UTC."""
+        """Return the day of the month of a date, or of a timestamp in UTC."""
         return self._call("day")
 
     def date(self) -> ColumnBuilder:
-        """The date; of a timestamp, the date in UTC."""
+        """Return the date; for a timestamp, the date in UTC."""
         return self._call("date")
 
     def cast(self, type_name: str) -> ColumnBuilder:
-        """The value cast to ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``,
+        """Return the value cast to ``tinyint``, ``smallint``, ``int``, ``bigint``, ``float``, ``double``,
         ``decimal(precision, scale)``, ``boolean``, ``string``, ``date``, ``timestamp`` or ``timestamp_ntz``.
         """
         match = re.fullmatch(r"(\w+)(?:\(([0-9]+)(?:,([0-9]+))?\))?", type_name.lower().replace(" ", ""))
         name, *digits = match.groups() if match else ("", None)
         if name not in functions.CASTS or (digits[0] and not functions.ROWS[name].defaults):
-            raise UsageError(f"A column is cast to one of {', '.join(functions.CASTS)}; found {type_name!r}.")
+            raise UsageError(f"The type of a cast must be one of {', '.join(functions.CASTS)}; found {type_name!r}.")
         return ColumnBuilder(cast(self.operand, name, *(int(digit) for digit in digits if digit)))
 
     def coalesce(self, *others: object) -> ColumnBuilder:
-        """The first non-null value of this and ``others`` (columns or values)."""
+        """Return the first non-null value of this column and ``others`` (columns or values)."""
         return self._call("coalesce", *others)
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """``IN``: an empty list matches nothing; with a ``None`` in it, misses are unknown."""
+        """Return ``column IN (values)``: an empty list matches nothing; with a ``None`` in it, a miss is unknown."""
         return membership(self.operand, values)
 
     def is_null(self) -> Expression:
-        """``IS NULL``."""
+        """Return ``column IS NULL``."""
         return IsNull(self.operand)
 
     def is_not_null(self) -> Expression:
-        """``IS NOT NULL``."""
+        """Return ``column IS NOT NULL``."""
         return Not(IsNull(self.operand))
 
     def between(self, low: object, high: object) -> Expression:
-        """``BETWEEN low AND high``, both ends included."""
+        """Return ``column BETWEEN low AND high``, both ends included."""
         return And((self >= low, self <= high))
 
     def like(self, pattern: str, escape: str = "\\") -> Expression:
-        """``LIKE``."""
+        """Return ``column LIKE pattern``: ``%`` matches any text, ``_`` one character."""
         return Like(self.operand, pattern, escape)
 
     def ilike(self, pattern: str, escape: str = "\\") -> Expression:
-        """``ILIKE``: ``LIKE`` of the text and the pattern in lower case."""
+        """Return ``column ILIKE pattern``: ``LIKE`` with string and pattern in lower case."""
         return Like(call("lower", self.operand), pattern.lower(), escape)
 
     def starts_with(self, prefix: str) -> Expression:
-        """Whether the string starts with ``prefix``."""
+        """Return the test of whether the string starts with ``prefix``."""
         return StartsWith(self.operand, prefix)
 
     def equals_null_safe(self, other: object) -> Expression:
-        """``<=>``: null equals null, and the result is never unknown."""
+        """Return ``column <=> other``: null equals null, and the result is never unknown."""
         return NullSafeEqual(self.operand, _operand(other))
 
 
-# Names of column methods in other libraries, and their names here.
+# Names of column methods in other libraries, and what to write here.
 _ELSEWHERE = {
     **dict.fromkeys(("isin", "isInCollection"), ".is_in([...])"),
     **dict.fromkeys(("isnull", "isna", "isNull"), ".is_null()"),
@@ -639,7 +643,7 @@ def columns_in(operand: Operand) -> list[Column]:
 
 
 def fixed(expression: Expression, now: Moment) -> Expression:
-    """Return ``expression`` with the values of ``current_date()`` and ``now()`` at the time ``now``."""
+    """Return ``expression`` with ``current_date()`` and ``now()`` replaced by their values at the time ``now``."""
     if isinstance(expression, Not):
         return Not(fixed(expression.child, now))
     if isinstance(expression, Joined):
@@ -663,7 +667,7 @@ def _fixed_operand(operand: Operand, now: Moment) -> Operand:
 
 
 def has_calls(expression: Expression) -> bool:
-    """Whether ``expression`` computes anything from its columns."""
+    """Return whether ``expression`` computes anything from its columns."""
     return any(isinstance(operand, Call) for test in tests(expression) for operand in operands(test))
 
 

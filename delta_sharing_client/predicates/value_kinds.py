@@ -1,4 +1,4 @@
-"""The kinds of types that predicates compare, one row each, and the values of Arrow arrays."""
+"""A table of the kinds of types that predicates compare, and conversions between values and Arrow arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from delta_sharing_client.predicates.values import (
 
 
 class Kind(enum.Enum):
-    """The kind of a column's type, which decides what it compares with."""
+    """The kind of a column's type, which decides which values it can be compared with."""
 
     VOID = "void"
     BOOLEAN = "boolean"
@@ -54,7 +54,7 @@ DATES = TIMES | {Kind.DATE}
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of a type as consecutive integers from ``low`` to ``high``, in order.
+    """Numbers the values of a type, in their order, with consecutive integers from ``low`` to ``high``.
 
     ``value(index)`` is the value at ``index``; ``exact(value)`` converts a constant to the type, if that is exact.
     """
@@ -75,19 +75,19 @@ class KindRow:
 
     matches: Callable[[pa.DataType], bool]
     admits: Mapping[type, Callable[[Any], Value]] = field(default_factory=dict)
-    """The classes of constants that compare with such a column, each with a conversion."""
+    """The classes of constants that such a column can be compared with, each with a conversion."""
     own: tuple[type, ...] = ()
-    """Those that compare without being rounded or converted, here and in other libraries."""
+    """The classes that are compared without being rounded or converted, here and in other libraries."""
     zone: Zone | None = None
-    """The zone of its timestamps."""
+    """The zone of timestamps of this kind."""
     widens: Mapping[type, Callable[[Any], Value]] = field(default_factory=dict)
-    """How other constants become values of such a type when a call computes in it."""
+    """The conversions of other constants to the type of a call that computes in this kind."""
     advice: str = ""
-    """How to write such a constant; for numbers, to those who write text."""
+    """How to write such a constant; for numbers, it is shown only if the constant is a string."""
     grid: Callable[[Any], Grid | None] = lambda data_type: None
-    """The values of a type, if constants may be between them."""
+    """The grid of a type, if constants may lie between its values."""
     value: Callable[[Any], Value] = normalise
-    """Its value from what statistics and Arrow's integers have: days, nanoseconds, or the value itself."""
+    """Converts the form that statistics have (days, nanoseconds, or the value itself) to a value."""
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
@@ -102,7 +102,7 @@ def type_of_values(data_type: Any) -> Any:
 
 
 def describe(data_type: pa.DataType) -> str:
-    """Return the name of a type for messages: Delta's if it has one."""
+    """Return the name of a type for messages: Delta's name if it has one."""
     data_type = type_of_values(data_type)
     kind = kind_of(data_type)
     if kind is Kind.DECIMAL:
@@ -150,7 +150,7 @@ _WIDE = decimal.Context(prec=2000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
 def _float_at(index: int) -> float:
-    # Bit patterns of non-negative floats ascend; those of negative ones mirror them.
+    # The bit patterns of non-negative floats ascend with their values; negative floats mirror them.
     number = struct.unpack("<f", struct.pack("<I", abs(index)))[0]
     return math.copysign(number, index)
 
@@ -172,7 +172,7 @@ _DATE_GRID = Grid(-(1 << 31), (1 << 31) - 1, Day, _exact_day)
 
 
 def _timestamp_grid(data_type: Any) -> Grid:
-    """Return the 64-bit timestamps, a nanosecond or a microsecond apart."""
+    """Return the grid of 64-bit timestamps, which are a nanosecond or a microsecond apart."""
     zone, step = Zone.UTC if data_type.tz else Zone.LOCAL, 1 if data_type.unit == "ns" else 1000
     low, high = -(1 << 63), (1 << 63) - 1
 
@@ -239,21 +239,21 @@ KINDS: Final[dict[Kind, KindRow]] = {
     ),
     Kind.OTHER: KindRow(matches=lambda t: True),
 }  # fmt: skip
-"""The first row that matches a type is that of its kind."""
+"""The kind of a type is that of the first row that matches it."""
 
 
 # === Arrow arrays ===
 
 NANOS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
-"""Nanoseconds of the units of timestamps and of times of day."""
+"""The number of nanoseconds in each unit of timestamps and times of day."""
 
 
 def from_arrow(array: Any) -> list[Value]:
-    """Return the values of an array of a type that filters compare."""
+    """Return the values of an array whose type filters can compare."""
     kind = kind_of(array.type)
     if kind not in DATES | {Kind.TIME}:
         return array.to_pylist()
-    # Computed with integers, because Python has no dates and times beyond the years 1 to 9999, and no nanoseconds.
+    # Converted through integers: Python has no dates and times beyond the years 1 to 9999, and no nanoseconds.
     size = 1 if kind is Kind.DATE else NANOS[array.type.unit]
     integers = pa.int32() if array.type.bit_width == 32 else pa.int64()
     value = KINDS[kind].value

@@ -3,7 +3,7 @@
 There are six families: booleans (``false < true``), numbers, strings, binary, dates with timestamps, and times of day.
 The order is that of Spark SQL: if one of two numbers is floating point, both are compared as doubles, otherwise
 exactly; ``NaN`` equals itself and is greater than every other number; ``-0.0`` equals ``0.0``; strings and binary
-compare by their (UTF-8) bytes; a date is its midnight in UTC.
+compare by their (UTF-8) bytes; a date compares as its midnight in UTC.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An interval to add to dates and timestamps: ``count`` times a ``unit``, ``MONTH``, ``DAY`` or ``MICROSECOND``.
+    """An interval to add to dates and timestamps: ``count`` units of ``MONTH``, ``DAY`` or ``MICROSECOND``.
 
-    A date plus microseconds is a timestamp, as in Spark, so a day is not the same as its hours.
+    A date plus microseconds is a timestamp, as in Spark, so a day is not the same as 24 hours.
     """
 
     count: int
@@ -90,7 +90,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         if abs(self.count) >= (1 << 63 if self.unit == "MICROSECOND" else 1 << 31):
-            raise UsageError(f"{self.count} {self.unit} is more than an interval can hold.")
+            raise UsageError(f"An interval of {self.count} {self.unit} is too long.")
 
     def __neg__(self) -> Interval:
         return Interval(-self.count, self.unit)
@@ -116,8 +116,8 @@ def normalise(value: object) -> Value:
 
     ``None``, ``NaT`` and ``NA`` become ``None``; dates become :class:`Day`; datetimes (aware: a point in time; naive:
     no zone), ``numpy.datetime64`` and ``pandas.Timestamp`` become :class:`Moment` without losing nanoseconds; times
-    without a zone become :class:`Clock`, ``timedelta`` becomes :class:`Interval`. Raises ``UsageError`` for another
-    type, and for a string, decimal or integer that no column can contain.
+    without a zone become :class:`Clock`, ``timedelta`` becomes :class:`Interval`. Raises ``UsageError`` for any
+    other type, and for a string, decimal or integer that no column can contain.
     """
     if value is None or isinstance(value, (bool, float, Day, Moment, Clock, Interval)):
         # float(...) also unwraps numpy.float64, a float with another repr.
@@ -142,7 +142,7 @@ def normalise(value: object) -> Value:
     if type(value).__name__ == "NAType":
         return None
     raise UsageError(
-        f"A filter cannot compare with a value of type {type(value).__name__!r}; give None, bool, int, float, Decimal,"
+        f"A filter cannot compare with a value of type {type(value).__name__!r}; use None, bool, int, float, Decimal,"
         " str, bytes, date, datetime or time."
     )
 
@@ -211,13 +211,13 @@ _CLASSES: dict[type, tuple[str, Callable[[Any], str]]] = {
 
 
 def is_number(value: object) -> TypeGuard[int | float | decimal.Decimal]:
-    """Whether ``value`` is a number; a boolean is not."""
+    """Return whether ``value`` is a number; a boolean is not."""
     return isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool)
 
 
 def as_double(value: int | float | decimal.Decimal) -> float:
     """Return the nearest double, infinite beyond the largest one."""
-    return float(decimal.Decimal(value))  # unlike an integer, a decimal may be too large
+    return float(decimal.Decimal(value))  # float() of a large integer raises; of a large decimal, it is infinite
 
 
 def as_float(value: float) -> float:
@@ -256,7 +256,7 @@ _MAX_DIGITS = 400
 
 def _checked_int(value: int) -> int:
     if value.bit_length() > 1024:
-        raise UsageError("A filter cannot compare with an integer of more than 1024 bits; no column has one.")
+        raise UsageError("A filter cannot compare with an integer of more than 1024 bits; no column contains one.")
     return value
 
 
@@ -283,7 +283,7 @@ def _checked_decimal(value: decimal.Decimal) -> decimal.Decimal:
 def _from_date(value: datetime.date) -> Day | Moment | None:
     if not isinstance(value, datetime.datetime):
         return Day(instants.days_of_date(value))
-    if value != value:  # for NaT
+    if value != value:  # NaT does not equal itself
         return None
     zone = Zone.LOCAL if value.utcoffset() is None else Zone.UTC
     # pandas.Timestamp is a datetime with additional nanoseconds.
@@ -297,14 +297,14 @@ def _from_date(value: datetime.date) -> Day | Moment | None:
 
 def _from_time(value: datetime.time) -> Clock:
     if value.tzinfo is not None:
-        raise UsageError(f"The time {value} has a zone, and times of day have none. Leave out the zone.")
+        raise UsageError(f"A time of day must have no time zone, found {value}. Leave out the zone.")
     seconds = value.hour * 3600 + value.minute * 60 + value.second
     return Clock(seconds * 1_000_000_000 + value.microsecond * 1000)
 
 
 def _from_timedelta(value: datetime.timedelta) -> Interval:
     if getattr(value, "nanoseconds", 0):  # for pandas objects
-        raise UsageError(f"The interval {value} has nanoseconds, and timestamps have microseconds.")
+        raise UsageError(f"An interval must be whole microseconds, found {value}.")
     return _interval_of(value // datetime.timedelta(microseconds=1))
 
 
@@ -354,7 +354,7 @@ def _sign(left: Any, right: Any) -> int:
 
 
 # === Casts of one value, as Spark SQL in ANSI mode does them, in UTC ===
-#  Each raises ValueError or ArithmeticError if the value cannot be converted.
+# Each raises ValueError or ArithmeticError if the value cannot be converted.
 
 
 # Java strips different characters around numbers of different types.
@@ -425,7 +425,7 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
     assert isinstance(scale, int)
     assert isinstance(value, (str, int, decimal.Decimal))
     number = decimal.Decimal(value)
-    # If the exponent is far from the result's digits, it alone decides the result.
+    # A number far beyond the precision is refused before it is rounded, which could need too many digits.
     if number and number.adjusted() > precision:
         raise ValueError
     rounded = number.quantize(decimal.Decimal(1).scaleb(-scale), context=_DIGITS)
@@ -468,7 +468,7 @@ def date_of(value: Value) -> Day:
 def timestamp_of(zone: Zone) -> Callable[[Value], Moment]:
     """Return the cast of text, a date, a timestamp or seconds since 1970 to a timestamp.
 
-    Seconds beyond the range of timestamps are its ends.
+    Seconds beyond the range of timestamps become the first or the last timestamp.
     """
 
     def convert(value: Value) -> Moment:

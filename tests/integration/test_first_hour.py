@@ -206,7 +206,7 @@ def test_sql_shows_tables_without_requesting_schemas(serve_demo: Any, query: str
         ("SELECT FROM WHERE", "The SQL cannot be parsed"),
         ("SELECT * FROM orders", "Did you mean 'demo.shop.orders'"),
         ("SELECT oder_id FROM demo.shop.orders", "DuckDB cannot run the SQL"),
-        ("SELECT * FROM demo.shop.orders WHERE country = DE", "If it is text, write it in single quotes: 'DE'"),
+        ("SELECT * FROM demo.shop.orders WHERE country = DE", "If it is a string, write it in single quotes: 'DE'"),
         ('SELECT * FROM "demo.shop.orders"', 'Write demo.shop.orders or "demo"."shop"."orders"'),
         (None, "Expected SQL as a string, found NoneType"),
     ],

@@ -277,7 +277,7 @@ def test_footer_may_lack_row_groups_and_writer() -> None:
 
 @pytest.mark.parametrize("field", [1, 5, 6, 7, 9])
 def test_chunk_without_required_fields_is_refused(field: int) -> None:
-    with pytest.raises(DataError, match="The Parquet footer does not decode: KeyError"):
+    with pytest.raises(DataError, match="The Parquet footer cannot be decoded: KeyError"):
         parsed_chunk({field: None})
 
 
@@ -288,7 +288,7 @@ def test_chunk_is_decoded_on_demand() -> None:
     assert chunks.get(0, 1).values == META[5]
     assert chunks.get(0, 1) is chunks.get(0, 1)
     for _ in range(2):
-        with pytest.raises(DataError, match="does not decode: KeyError"):
+        with pytest.raises(DataError, match="cannot be decoded: KeyError"):
             chunks.get(0, 0)
     with pytest.raises(DataError, match="no column chunk 2 in row group 0"):
         chunks.get(0, 2)

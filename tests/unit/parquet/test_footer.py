@@ -34,16 +34,16 @@ def test_a_footer_is_read_from_a_tail_of_any_length() -> None:
 @pytest.mark.parametrize(
     ("tail", "size", "message"),
     [
-        (b"", 0, "this one of 0 bytes is too short"),
+        (b"", 0, "this file of 0 bytes is too short"),
         (b"", 100, "too short"),
         (b"PAR1", 4, "too short"),
         (b"\0\0\0PAR1", 100, "too short"),
-        (b"\0\0\0\0PAR1", 11, "this one of 11 bytes is too short"),
-        (b"\0\0\0\0PARX", 100, "ends with 'PAR1'; this one does not"),
+        (b"\0\0\0\0PAR1", 11, "this file of 11 bytes is too short"),
+        (b"\0\0\0\0PARX", 100, "ends with 'PAR1', but this file does not"),
         (b"\x10\0\0\0PARE", 100, "encrypted footer, which is not supported"),
-        (b"\xff\xff\xff\xffPAR1", 100, "says it has 4294967295 bytes, more than the file's 100"),
-        (b"\x59\0\0\0PAR1", 100, "says it has 89 bytes, more than the file's 100"),
-        (b"\1\0\0\x10PAR1", 1 << 32, "has 268435457 bytes; at most 268435456 are read"),
+        (b"\xff\xff\xff\xffPAR1", 100, "fit in the file of 100 bytes, but its stated length is 4294967295"),
+        (b"\x59\0\0\0PAR1", 100, "fit in the file of 100 bytes, but its stated length is 89"),
+        (b"\1\0\0\x10PAR1", 1 << 32, "must have at most 268435456 bytes, found 268435457"),
     ],
 )
 def test_invalid_footer_is_a_data_error(tail: bytes, size: int, message: str) -> None:
@@ -66,7 +66,7 @@ def test_footer_length_precedes_the_end_marker(tail: bytes, size: int, length: i
 
 
 def test_a_footer_that_does_not_decode_is_a_data_error() -> None:
-    with pytest.raises(DataError, match="The Parquet footer does not decode"):
+    with pytest.raises(DataError, match="The Parquet footer cannot be decoded"):
         parse_footer(pa.py_buffer(b"garbage!\x08\0\0\0PAR1"), 100)
 
 
@@ -78,7 +78,7 @@ def test_names_with_invalid_utf8_are_a_data_error(name: list[str]) -> None:
         column = pa.StructArray.from_arrays([column], [below])
     blob = parquet_bytes(pa.table({name[0]: column}), store_schema=False).replace(b"zzzzzzzz", b"zzz\xff\xffzzz")
     for read in (lambda data: parse_footer(data, data.size), open_file):
-        with pytest.raises(DataError, match="The schema in the Parquet footer does not decode"):
+        with pytest.raises(DataError, match="The schema in the Parquet footer cannot be decoded"):
             read(pa.py_buffer(blob))
 
 

@@ -82,11 +82,11 @@ SUPPORTED = {
 }  # fmt: skip
 
 UNSUPPORTED = {
-    "position": (pc.field(0) > 1, "A position or an unknown node"),
-    "nan is null": (pc.is_null(x, nan_is_null=True), "A null that may be NaN"),
-    "skipped nulls": (is_in(a, [1, None], skip_nulls=True), "A list that matches nulls in its own way"),
-    "without case": (pc.match_substring(s, "a", ignore_case=True), "The function 'match_substring' without case"),
-    "prefix without case": (pc.starts_with(s, "a", ignore_case=True), "The function 'starts_with' without case"),
+    "position": (pc.field(0) > 1, "A column position or an unknown node"),
+    "nan is null": (pc.is_null(x, nan_is_null=True), "A test for null or NaN"),
+    "skipped nulls": (is_in(a, [1, None], skip_nulls=True), "A list with its own rules for nulls"),
+    "without case": (pc.match_substring(s, "a", ignore_case=True), "The function 'match_substring' that ignores case"),
+    "prefix without case": (pc.starts_with(s, "a", ignore_case=True), "The function 'starts_with' that ignores case"),
     "regex": (pc.match_substring_regex(s, "a."), "The function 'match_substring_regex'"),
     "function": (pc.sin(x) > 0, "The function 'sin'"),
     "another cast": (a.cast(pa.uint8()) > 1, "The function 'cast'"),
@@ -136,7 +136,7 @@ def test_converted_condition_matches_the_same_rows_as_in_arrow(name: str) -> Non
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported_arrow_condition_is_named_and_left_to_arrow(name: str) -> None:
     condition, message = UNSUPPORTED[name]
-    with pytest.raises(UsageError, match=f"^{message}.* of another library's expression is not supported here"):
+    with pytest.raises(UsageError, match=f"^{message}.* is not supported in an expression of another library"):
         parse_filter(condition)
     assert weaker_predicate(condition, ROWS.schema) is None
     if name != "position":

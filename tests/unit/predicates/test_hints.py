@@ -437,7 +437,7 @@ def test_invalid_json_is_refused(text):
 
 @pytest.mark.parametrize("other", [{}, None, 5, b"{}", {"hints": node("isNull", COLUMN)}], ids=str)
 def test_objects_without_an_op_are_refused(other):
-    with pytest.raises(UsageError, match="An object with an op was expected"):
+    with pytest.raises(UsageError, match="An object was expected at"):
         from_json_hints(other)
 
 
@@ -579,7 +579,7 @@ def test_error_of_an_invalid_tree_has_its_position(tree, message):
 def test_types_of_both_operands_must_agree():
     node = equality("1", "int")
     node["children"][0]["valueType"] = "long"
-    with pytest.raises(UsageError, match=r"at \$ must have one valueType, found int and long"):
+    with pytest.raises(UsageError, match=r"at \$ must have the same valueType, found int and long"):
         from_json_hints(node)
     node["children"][0]["valueType"] = "integer"
     assert from_json_hints(node).right == Literal(1)

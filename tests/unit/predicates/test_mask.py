@@ -491,7 +491,7 @@ def test_plain_pattern_is_not_a_regular_expression(monkeypatch, pattern):
 
 
 def test_unbound_call_is_not_evaluated():
-    with pytest.raises(UsageError, match="are not known before it is bound to a schema"):
+    with pytest.raises(UsageError, match="must be bound to a schema before it is evaluated"):
         evaluate(parse_filter("a + 1 = 2"), {"a": 1})
 
 
@@ -499,7 +499,7 @@ def test_unbound_call_is_not_evaluated():
 def test_unsupported_library_expression_is_refused(around):
     plain = Comparison(Op.EQ, Column(("a",)), Literal(1))
     assert whole(around(plain, plain)) == around(plain, plain)
-    with pytest.raises(UsageError, match="A series of another library's expression is not supported here"):
+    with pytest.raises(UsageError, match="A series is not supported in an expression of another library"):
         whole(around(plain, Unsaid("A series")))
 
 

@@ -161,7 +161,7 @@ def test_string_literals_are_parsed_as_in_spark(literal, value):
         ("a = 1 b", "as a SQL condition"),
         ("x = 1) OR (y = 2", "as a SQL condition"),
         ("a = X'0'", "as a SQL condition"),
-        ("a = 'x", "malformed literal"),
+        ("a = 'x", "is unfinished or malformed"),
         ("a = 1; DROP TABLE t", "as a SQL condition"),
         ("a DIV 2 = 0", "The operator 'DIV' is not supported"),
         ("a || 'x' = 'yx'", r"The operator '\|\|' is not supported"),
@@ -205,11 +205,11 @@ def test_string_literals_are_parsed_as_in_spark(literal, value):
         ("a = INTERVAL '1' JUBILEE", "The interval .* is not supported"),
         ("a[0] = 1", "A subscript in square brackets is not supported"),
         ("a = 'x' 'y'", "not supported"),
-        ("a IS 5", "IS takes NULL, TRUE, FALSE"),
+        ("a IS 5", "IS must be followed by NULL, TRUE, FALSE"),
         ("a = DATE '2024-02-30'", "is not a date"),
         ("a = TIMESTAMP 'soon'", "is not a timestamp"),
         ("a = TIMESTAMP_NTZ '2024-01-01 00:00:00Z'", "has a zone"),
-        ("a = 300Y", "does not fit TINYINT"),
+        ("a = 300Y", "does not fit in TINYINT"),
         ("a = CAST('x' AS INT)", "not an integer constant"),
         ("a = CAST('x' AS DOUBLE)", "not a floating point constant"),
         ("a = CAST(5 AS DATE)", "Casting 5 to DATE is not supported; write the constant in that type"),
@@ -221,8 +221,8 @@ def test_string_literals_are_parsed_as_in_spark(literal, value):
         ("a LIKE 'x' ESCAPE 'yy'", "must be one character"),
         ("a LIKE 'x' ESCAPE '%'", "must be one character other than % and _"),
         ("a LIKE 'x' ESCAPE '_'", "must be one character other than % and _"),
-        ("a = '\\UFFFFFFFF'", "beyond Unicode"),
-        ("a = '\\U00110000'", "beyond Unicode"),
+        ("a = '\\UFFFFFFFF'", "beyond the last Unicode character"),
+        ("a = '\\U00110000'", "beyond the last Unicode character"),
         ("a = '\\uD800'", "lone surrogate"),
         ("a = '\\uD83D\\uDE00\\uD800'", "lone surrogate"),
         ("a IN ()", "IN needs at least one value"),
@@ -255,7 +255,7 @@ def test_long_filter_is_truncated_in_errors():
 
 
 def test_excessive_nesting_is_refused():
-    with pytest.raises(UsageError, match=r"nested too deeply|as a SQL condition"):
+    with pytest.raises(UsageError, match=r"nested too deep|as a SQL condition"):
         parse_filter("(" * 20_000 + "a = 1" + ")" * 20_000)
 
 
@@ -318,19 +318,19 @@ def test_empty_filter_is_none():
         ([], "found an empty sequence"),
         (5, "found int"),
         ({"a": 1}, "found dict"),
-        ([("a", ">")], r"Expected a condition \(column, operator, value\)"),
-        ([("a", 1, ">")], r"Expected a condition \(column, operator, value\)"),
-        ([("a", "~", 1)], "There is no operator '~' for 'a'. Use one of ="),
-        ([(1, "=", 1)], "Expected a column name first"),
+        ([("a", ">")], r"A condition must be a tuple \(column, operator, value\)"),
+        ([("a", 1, ">")], r"A condition must be a tuple \(column, operator, value\)"),
+        ([("a", "~", 1)], "The operator '~' for 'a' is unknown. Use one of ="),
+        ([(1, "=", 1)], "must begin with the name of a column"),
         ([("a", "=", [1])], "Use 'in' for a list"),
         ([("a", "in", "abc")], "needs a list of values; found str"),
         ([("a", "is", 1)], "takes None, True or False"),
         ([("a", "is", "true")], "takes None, True or False"),
         ([("a", "like", 1)], "takes a string; found int"),
         ([("a", "=", object())], "cannot compare with a value of type 'object'"),
-        ([[("a", "=", 1)], []], "Expected a condition"),
-        (["a > 1"], "Expected a condition"),
-        (["a", "<=", 1], "Expected a condition"),
+        ([[("a", "=", 1)], []], "A condition must be a tuple"),
+        (["a > 1"], "A condition must be a tuple"),
+        (["a", "<=", 1], "A condition must be a tuple"),
         ([("", "=", 1)], "is not a column name"),
     ],
 )

@@ -137,10 +137,10 @@ def test_scalars_become_plain_values(value, expected):
         (Fraction(1, 2), "type 'Fraction'"),
         ([1], "type 'list'"),
         (1j, "type 'complex'"),
-        (datetime.time(1, tzinfo=datetime.timezone.utc), "01:00:00.* has a zone"),
+        (datetime.time(1, tzinfo=datetime.timezone.utc), "must have no time zone, found 01:00:00"),
         (np.timedelta64(1, "ns"), "numpy value of type timedelta64"),
         (np.timedelta64("NaT", "s"), "numpy value of type timedelta64"),
-        (pd.Timedelta(1, "ns"), "has nanoseconds"),
+        (pd.Timedelta(1, "ns"), "must be whole microseconds"),
         (np.datetime64("2024", "Y"), "numpy value of type"),
         ("\ud800", "lone surrogate"),
         (np.str_("x\ud800"), "lone surrogate"),
@@ -363,7 +363,7 @@ def test_interval_beyond_64_or_32_bits_is_refused(unit: str, most: int) -> None:
     for count in (most, -most):
         assert Interval(count, unit).count == count
     for count in (most + 1, -most - 1):
-        with pytest.raises(UsageError, match="more than an interval can hold"):
+        with pytest.raises(UsageError, match="is too long"):
             Interval(count, unit)
 
 

@@ -93,7 +93,7 @@ def test_oversized_footer_is_refused_before_it_is_fetched(storage: Storage, monk
     content = pa.table({f"c{i}": [i] for i in range(200)})
     table = Table(storage, metadata(content.schema))
     table.add(content)
-    with pytest.raises(DataError, match=r"The Parquet footer has \d+ bytes; at most 1000 are read"):
+    with pytest.raises(DataError, match=r"The Parquet footer must have at most 1000 bytes, found \d+"):
         table.read(columns=["c1"])
 
 
