@@ -66,8 +66,8 @@ def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session", autouse=True)
 def _interrupts_reach_processes() -> None:
-    """A shell without job control starts background processes with SIGINT ignored, which the processes that tests
-    start and interrupt would inherit."""
+    """Stop ignoring SIGINT. A shell without job control starts background processes with SIGINT ignored, and the
+    processes that tests start and interrupt would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

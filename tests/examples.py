@@ -29,7 +29,7 @@ class Example:
 
     def run(self, **names: Any) -> dict[str, Any]:
         """Run the block with only ``names`` defined, and return the names it defines."""
-        with mock.patch.dict(os.environ):  # variables that the example sets end with it
+        with mock.patch.dict(os.environ):  # environment variables that the example sets are removed after it
             exec(compile(self.source, str(self), "exec"), names)
         return names
 

@@ -142,7 +142,8 @@ class TableWriter:
         timestamp_ms: int | None = None,
         info: Mapping[str, object] | None = None,
     ) -> int:
-        """Write the next version and return its number; ``metadata`` writes the current schema and properties."""
+        """Write the next version and return its number; if ``metadata`` is true, the commit contains the current schema
+        and properties."""
         self.version += 1
         moment = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         actions: list[Mapping[str, object]] = [

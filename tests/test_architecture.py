@@ -68,7 +68,7 @@ NOUNS_WITH_ONE_READER = {
 
 
 def test_tests_compare_times_only_with_stopwatch() -> None:
-    """A comparison of a time with a number fails on a busy machine; ``Stopwatch`` measures how busy it is."""
+    """Comparing a time with a constant fails on a busy machine; ``Stopwatch`` allows for the load."""
     compared = re.compile(r"assert .*(?:monotonic|perf_counter|process_time|thread_time)\(\) - \w+ *<|SOON *= *\d")
     places = [
         f"{path.relative_to(ROOT)}:{number}"

@@ -469,7 +469,7 @@ def test_page_of_another_local_server_can_read_nothing(browser: Chromium, page: 
     # The stolen cookie alone grants nothing.
     headers = {"Origin": ours, "Content-Type": "application/json", "Cookie": f"{name}={cookie}"}
     assert requests.post(f"{ours}/api/start", data="{}", headers=headers, timeout=HANGS).status_code == 401
-    # Chromium's own messages about these requests, and its error page in the frame.
+    # Chromium has reported the refused requests and the error page in the frame; these are expected.
     browser.go("about:blank")
     browser.problems.clear()
     browser.requested.clear()

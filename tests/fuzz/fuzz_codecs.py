@@ -143,7 +143,8 @@ def variant(data: bytes) -> None:
 
 
 def shredded_variant(data: bytes) -> None:
-    """Length-prefixed parts: metadata, value, and the values of two shredded fields; absent ones are null."""
+    """Five length-prefixed parts: metadata, value, the values of two shredded fields, and the value of array elements.
+    An absent part is null."""
     parts: list[bytes | None] = []
     at = 0
     for _ in range(5):
@@ -269,7 +270,7 @@ _SEEDS: dict[str, Callable[[], list[bytes]]] = {
 
 
 class Failed(Exception):
-    """An input for which a codec broke its guarantee."""
+    """Raised for an input for which a codec broke its guarantee."""
 
     def __init__(self, name: str, data: bytes, reason: str) -> None:
         super().__init__(f"{reason}\nrun again: python -m tests.fuzz.fuzz_codecs --target {name} --input {data.hex()}")

@@ -54,7 +54,7 @@ _MOST_REQUESTS = 12
 
 
 class Failed(Exception):
-    """An input for which the client broke its guarantee."""
+    """Raised for an input for which the client broke its guarantee."""
 
 
 # --- a client without a socket ---
@@ -247,7 +247,7 @@ def damage_value(value: Any, random_: random.Random) -> Any:
 
 
 class _Deep:
-    """Represents JSON nested more deeply than a parser's stack."""
+    """Represents JSON that is nested too deeply for a parser's stack."""
 
     def __init__(self, form: str) -> None:
         cut = len(form) - 1

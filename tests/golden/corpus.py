@@ -90,7 +90,7 @@ class GoldenTable:
         if version == self.latest_version and not directory.is_dir():
             directory = self.path / "expected"
         if directory.is_dir():
-            # Some INT96 timestamps of the corpus are out of range in nanoseconds.
+            # Some INT96 timestamps in the corpus are outside the range of nanoseconds.
             parts = [
                 pq.read_table(file, coerce_int96_timestamp_unit="us") for file in sorted(directory.glob("*.parquet"))
             ]

@@ -32,7 +32,7 @@ FORMATS = ("delta", "parquet")
 
 
 class Served:
-    """The staged corpus and its running server."""
+    """A copy of the corpus and the server that shares it."""
 
     def __init__(self, root: pathlib.Path, client: ds.SharingClient) -> None:
         self.root = root
@@ -47,7 +47,8 @@ class Served:
 
 
 def shared_name(name: str) -> str:
-    """The name of a shared table has no dots (protocol, "Names"); some directories of the corpus do."""
+    """Return a name without dots. The protocol allows none in names of tables ("Names"), but some directories of the
+    corpus have dots."""
     return name.replace(".", "_")
 
 

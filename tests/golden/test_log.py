@@ -35,7 +35,8 @@ LOG_REFUSALS = {
     "not-a-table",
     "log-gap",
 }
-# One file under two spellings, added and removed: Delta Spark reads an empty table, and so do we.
+# A file is added under one spelling of its path and removed under another. Delta Spark reads an empty table, and so do
+# we.
 EMPTY = {"canonicalized-paths-normal-a"}
 EXPECTED_WARNINGS = {
     "crc-full",

@@ -496,7 +496,7 @@ def test_requests_of_other_sites_are_refused(page: Running, visitor: Visitor) ->
     for line in ("GET /api/start HTTP/1.1", "PUT /api/start HTTP/1.1", "OPTIONS /api/start HTTP/1.1"):
         status, answer = sent({"Origin": None} if line.startswith("GET") else {}, line)
         assert (status, "access-control" in answer.lower()) == (403, False)
-    # DNS rebinding and foreign pages are refused, also for public resources.
+    # Requests after DNS rebinding, and requests of other sites, are refused even for public resources.
     for path in ("/", "/page.js", "/files/x", "/?token=x"):
         for headers in (f"Host: evil.invalid:{page.port}", f"Host: {host}\nOrigin: http://evil.invalid"):
             assert raw(page, f"GET {path} HTTP/1.1\n{headers}\nConnection: close\n\n")[0] == 403
@@ -537,7 +537,7 @@ def test_every_response_has_restrictive_headers(page: Running, visitor: Visitor)
         contextlib.suppress(OSError),
         socket.create_connection((socket.gethostbyname(socket.gethostname()), page.port)),
     ):
-        # Only for a loopback host name.
+        # The server may only be reached if the host name of this machine has a loopback address.
         assert socket.gethostbyname(socket.gethostname()).startswith("127.")
 
 
@@ -652,7 +652,7 @@ def test_command_prints_the_url_and_opens_it(
     printed = capsys.readouterr()
     address = printed.out.strip()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", address)
-    # The process list shows the arguments of a browser.
+    # The process list shows the arguments of a browser, so the token is not one of them.
     assert "token" not in opened[0]
     assert address in contents[0]
     assert "opens in your browser" in printed.err

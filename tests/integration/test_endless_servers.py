@@ -289,7 +289,7 @@ def test_time_between_reads_does_not_count_as_slow(clock: Clock) -> None:
         read(watch, clock, 50, 0.1)
         clock.now += 600  # the caller does something else
 
-    read(watch, clock, 0, 100)  # the end of a body has no bytes
+    read(watch, clock, 0, 100)  # the read at the end of a body returns no bytes
 
 
 def test_throughput_is_measured_over_60_seconds(clock: Clock) -> None:

@@ -222,7 +222,7 @@ def test_unsupported_sql_is_refused_in_one_sentence(serve_demo: Any, query: Any,
 
 @pytest.fixture
 def named(serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of named profiles with ``prod``; the working directory is a different one."""
+    """The directory of named profiles, which contains ``prod``; the working directory is a different one."""
     folder = tmp_path / "home" / ".config" / "delta-sharing"
     folder.mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()

@@ -205,7 +205,7 @@ def test_filters_skip_files_and_return_every_matching_row(typed: Warehouse, name
     rows = list(map(repr, whole.to_pylist()))
     skipped = 0
 
-    # The table ``times`` has one file per row, so only some filters are read from it.
+    # The table ``times`` has one file per row, so only a few filters are tried on it.
     for text in sample(FILTERS, 12 if name == "times" else 3, list(SPECS).index(name) % 3):
         scan = table.scan(filter=text)
         expected = [row for row, kept in zip(rows, _mask(whole, text), strict=True) if kept]

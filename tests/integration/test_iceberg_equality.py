@@ -183,7 +183,7 @@ def test_equality_deletes_apply_unless_bounds_exclude_them(
     server.share("t", made.metadata)
 
     assert _equality_of_each_file(server.table()) == [applies]
-    # Nested values, and floating-point numbers with NaN, have no bounds.
+    # Bounds of nested and of floating-point columns are not used.
     for names in (["s.x"], ["d"]):
         made.commit([files, made.manifest([made.equality_deletes(rows, names, **as_written(deletes))], content=1)])
         server.share("t", made.metadata)
@@ -288,7 +288,7 @@ def test_equality_deletes_apply_to_their_partition_or_all(tmp_path: Path, server
     made.commit([data])
     keys = [pa.Table.from_pylist([{"k": at}], schema=ARROW) for at in range(2)]
     in_a = _in(made, [made.equality_deletes(keys[0], ["k"], partition={"t": "a"})], content=1)
-    # With the unpartitioned spec.
+    # Deletes with the unpartitioned spec apply to all partitions.
     everywhere = made.manifest([made.equality_deletes(keys[1], ["k"])], content=1)
     made.commit([data, in_a, everywhere])
     server.share("t", made.metadata)

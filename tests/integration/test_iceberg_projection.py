@@ -200,7 +200,7 @@ def test_name_mapping_applies_to_lists_and_maps(server: IcebergServer, tmp_path:
     )
     made = HandMade(tmp_path / "t", columns, properties={NAMES: names})
     then = pa.struct([("then", pa.int32())])
-    # Other writers use other names for the elements.
+    # Other writers use other names for the elements of lists and maps.
     lists = pa.list_(pa.field("array_element", then))
     rows = pa.table(
         {"l": pa.array([[{"then": 1}]], lists), "m": pa.array([[("k", {"then": 2})]], pa.map_("string", then))}

@@ -1,4 +1,4 @@
-"""Looking up tables by index, and suggestions for misspelled names."""
+"""Tables are looked up by index, and errors suggest the right spelling of a name."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_spark_gets_geometry_as_well_known_binary() -> None:
 
 @pytest.mark.parametrize("offset", [{}, {"offset": 0}], ids=["no offset", "offset 0"])
 def test_deletion_vector_at_offset_0_removes_its_rows(tmp_path: pathlib.Path, offset: dict[str, int]) -> None:
-    """Delta log protocol, "Deletion Vector Descriptor Schema"; pyroaring and zlib made the bytes."""
+    """Delta log protocol, "Deletion Vector Descriptor Schema". The bytes were made with pyroaring and zlib."""
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long")), features=["deletionVectors"])
     bits = struct.pack("<I", 1_681_511_377) + pyroaring.BitMap64([1, 3]).serialize()
     (table.root / "vector.bin").write_bytes(struct.pack(">I", len(bits)) + bits + struct.pack(">I", zlib.crc32(bits)))

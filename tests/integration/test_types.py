@@ -175,7 +175,7 @@ def test_duckdb_types_match_the_docs_and_values_are_exact(shared: ds.SharedTable
 
     # DuckDB before version 2 has no null type and reports INTEGER.
     older = {"INTEGER": "NULL"} if kind.arrow == pa.null() else {}
-    # Nor does it have geometry.
+    # DuckDB before version 2 has no geometry type either.
     older |= {"BLOB": "GEOMETRY"} if OLD_DUCKDB and kind.delta.startswith("geometry") else {}
     results = {types[name].replace('"', "") for name in _own_columns(kind)}
     assert {older.get(name, name) for name in results} == {_cell(kind, "DuckDB")}

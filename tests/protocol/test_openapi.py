@@ -253,8 +253,8 @@ def _check(operation: dict[str, Any], status: int, headers: dict[str, str], cont
         for document in documents:
             validator.validate(document)
         if kind.endswith("ndjson") and "queryStatus" not in documents[0]:
-            # "The first line is ... Protocol", "The second line is ... Metadata", and the end action if the header
-            # promises it.
+            # PROTOCOL.md: "The first line is ... Protocol", "The second line is ... Metadata". The end action is last
+            # if the header promises it.
             assert ["protocol" in documents[0], "metaData" in documents[1]] == [True, True]
             if "includeendstreamaction=true" in lower["delta-sharing-capabilities"]:
                 assert "endStreamAction" in documents[-1]

@@ -1,5 +1,5 @@
-"""Each line in the tables of the protocols' sentences names existing tests. This file also has the tests of a few
-lines."""
+"""Each line in the tables of the protocols' sentences names existing tests. This file also tests the sentences that no
+other test covers."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.soak import (
     urls,
 )
 
-# A soak is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+# Each soak test is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
     "assets": assets,
     "early-ends": early_ends,

@@ -145,7 +145,7 @@ def ended(statement: str, profile: Path, name: str) -> tuple[float, str]:
         process.kill()
         process.communicate()
         return _HANGS_SECONDS, "it did not end."
-    # DuckDB's binding prints leaked objects at every exit, so other output is not a failure.
+    # DuckDB's binding prints leaked objects at every exit, so only crashes and tracebacks count as failures.
     lines = [line for line in errors.splitlines() if "Fatal" in line or "Traceback" in line or "terminate" in line]
     return time.monotonic() - began, "" if process.returncode == 0 and not lines else f"{process.returncode}: {errors}"
 

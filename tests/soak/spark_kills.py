@@ -40,7 +40,8 @@ _START_SECONDS = 300.0
 _END_SECONDS = 420.0
 _COMMITS_BEFORE = 25
 _HELD = 0.4  # the fraction of runs that end after the sinks have written a batch and before Spark commits it
-# Tables must grow long enough for the soak test, but streams must not fall far behind.
+# The number of commits to each table: enough for the whole soak test, but few enough that streams do not fall far
+# behind.
 _COMMITS_IN_ALL, _COMMITS_IN_ALL_BY_HAND = 600, 1500
 Row = tuple[int, str]
 
