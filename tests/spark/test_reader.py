@@ -559,6 +559,28 @@ def test_filter_on_unknown_column_fails_at_load(lake: Any, options: dict[str, st
     assert "id" in DeltaSharingSource({"path": lake.url("t"), **fits, **options}).schema().names
 
 
+def test_batch_without_a_start_follows_the_last_one(lake: Any) -> None:
+    # PySpark 4.0 and 4.1 ask for the end of a batch without its start.
+    table = TableWriter(lake.root / "t", ID)
+    for number in range(3):
+        table.insert(rows_of([number]))
+    reader = stream_reader(lake, maxFilesPerTrigger="1")
+    begin, found = reader.initialOffset(), []
+    while (end := reader.latestOffset()) != begin:
+        found.append([row["id"] for row in rows(reader, begin, end)])
+        begin = end
+    assert sorted(found) == [[0], [1], [2]]
+
+
+def test_stream_reads_only_the_requested_columns(lake: Any) -> None:
+    TableWriter(lake.root / "t", WIDER).insert([{"id": 1, "extra": "x"}])
+    reader = stream_reader(lake, columns="id")
+    begin = reader.initialOffset()
+    [partition] = reader.partitions(begin, reader.latestOffset(begin, reader.getDefaultReadLimit()))
+    assert partition.part._context.output_schema.names == ["id"]  # type: ignore[attr-defined]
+    assert [row for batch in reader.read(partition) for row in batch.to_pylist()] == [{"id": 1}]
+
+
 # --- retries, deadlines, outages ---
 
 
