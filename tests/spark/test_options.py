@@ -238,6 +238,11 @@ def test_conflicting_profile_types_are_refused() -> None:
         ("columns", "a,,b", "must be names separated by commas"),
         ("columns", "[1]", "must be a JSON array"),
         ("filter", "id >", "id >"),
+        ("filter", "", "it must not be empty"),
+        ("filter", "  ", "it must not be empty"),
+        ("readTimeout", "0", "it must be a second or more"),
+        ("versionAsOf", str(2**63), "must be an integer greater than or equal to zero"),
+        ("maxFilesPerTrigger", str(2**63), "must be a positive integer"),
         ("failOnDataLoss", "false", "never skips data"),
         ("queryTableVersionIntervalSeconds", "9", "must not be less than 10 seconds"),
         ("queryTableVersionIntervalSeconds", "soon", "must be a number of seconds"),
@@ -261,6 +266,17 @@ def test_invalid_value_error_lists_the_valid_ones(name: str, value: str, fragmen
         ("maxBytesPerTrigger", "12k", "max_bytes", 12 * 1024),
         ("maxBytesPerTrigger", "1b", "max_bytes", 1),
         ("maxBytesPerTrigger", "10G", "max_bytes", 10 * 1024**3),
+        ("maxBytesPerTrigger", " 2 tb ", "max_bytes", 2 * 1024**4),
+        ("maxPartitionBytes", "8191p", "max_partition_bytes", 8191 * 1024**5),
+        ("maxOutage", "2h", "max_outage", 7200),
+        ("maxOutage", "0", "max_outage", 0),
+        ("queryTableVersionIntervalSeconds", "1 Day", "version_interval", 86_400),
+        ("maxFilesPerTrigger", " +5 ", "max_files", 5),
+        ("limit", "0", "read.limit", 0),
+        ("versionAsOf", str(2**63 - 1), "read.version", 2**63 - 1),
+        ("startingVersion", "0", "starting_version", 0),
+        ("startingTimestamp", "2022-01-01T00:00:00.0001Z", "starting_timestamp", "2022-01-01T00:00:00.001Z"),
+        ("timestampAsOf", "2022-01-01T00:00:00.0001Z", "read.timestamp", "2022-01-01T00:00:00Z"),
         ("startingVersion", "latest", "starting_version", "latest"),
         ("startingTimestamp", "2022", "starting_timestamp", "2022-01-01T00:00:00Z"),
         ("startingTimestamp", "2022-01", "starting_timestamp", "2022-01-01T00:00:00Z"),
@@ -321,7 +337,8 @@ def test_end_may_equal_the_start() -> None:
 
 def test_empty_caller_org_is_ignored() -> None:
     assert parse(callerOrg="").caller_org is None
-    assert parse(callerOrg="acme").caller_org == "acme"
+    assert parse(callerOrg="  ").caller_org is None
+    assert parse(callerOrg=" acme ").caller_org == "acme"
 
 
 def test_misspelled_option_error_suggests_the_nearest() -> None:
