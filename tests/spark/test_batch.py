@@ -282,7 +282,7 @@ def test_planned_frame_renews_expired_urls_with_few_requests(spark: Any, lake: A
     assert load(spark, lake).count() == 32
 
 
-def test_table_that_changed_never_mixes_versions(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_frame_returns_its_version_after_the_table_changed(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake, columns="id")
     assert frame.count() == 12
     old = sorted((table.path).glob("part-*.parquet"))
@@ -468,7 +468,7 @@ def test_pushed_filters_still_leak_into_later_scans_in_pyspark(spark: Any) -> No
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_our_reader_is_correct_with_push_down_enabled(spark: Any, lake: Any, table: TableWriter) -> None:
+def test_reader_is_correct_with_pysparks_push_down_enabled(spark: Any, lake: Any, table: TableWriter) -> None:
     from delta_sharing_client.spark.datasource import BatchReader
 
     assert getattr(BatchReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)

@@ -115,7 +115,7 @@ def _same(one: Any, other: Any) -> bool:
     return both_nan or (one == other and isinstance(one, bool) == isinstance(other, bool))
 
 
-def test_texts_are_cast_as_in_spark(spark: Any) -> None:
+def test_strings_are_cast_as_in_spark(spark: Any) -> None:
     texts = _texts(random.Random(22), 1200)
     frame = spark.createDataFrame([(text,) for text in texts], "c string")
     casts = [shown.format(f"try_cast(c AS {name})") for name, shown in _OF_TEXTS.items()]

@@ -75,7 +75,7 @@ def test_neither_half_reveals_the_credentials(connect: Any, fields: dict[str, st
     assert found == {"path": "a.b.c", **{name.lower(): value for name, value in fields.items()}}
 
 
-def test_session_receives_the_same_credentials_once(connect: Any, tmp_path: Path) -> None:
+def test_same_credentials_are_sent_once_to_each_session(connect: Any, tmp_path: Path) -> None:
     first = session_credentials.given_to(connect, FIELDS)
     assert session_credentials.given_to(connect, dict(FIELDS)) == first
     assert session_credentials.given_to(connect, {**FIELDS, "bearerToken": "other"}) != first
@@ -146,7 +146,7 @@ def test_half_of_other_credentials_is_refused(connect: Any) -> None:
         ({**FIELDS, "shareCredentialsVersion": 1, "bearerToken": lambda: TOKEN}, None),
     ],
 )
-def test_profile_is_converted_to_fields(profile: dict[str, object], expected: dict[str, str] | None) -> None:
+def test_profile_is_converted_to_options(profile: dict[str, object], expected: dict[str, str] | None) -> None:
     assert session_credentials.fields_of(Profile.load(profile)) == expected
 
 

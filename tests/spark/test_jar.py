@@ -159,7 +159,9 @@ def test_settings_of_the_jvm_connector_are_applied(added: Any, lake: Any, url: s
         added.conf.unset(name)
 
 
-def test_stream_and_errors_with_the_jar(added: Any, lake: Any, url: str, tmp_path: pathlib.Path) -> None:
+def test_stream_with_the_jar_reads_rows_and_errors_are_ours(
+    added: Any, lake: Any, url: str, tmp_path: pathlib.Path
+) -> None:
     frame = added.readStream.format("deltaSharing").option("startingVersion", 3).load(url)
     for name, rest in (("jar_s", frame), ("jar_j", frame.join(added.range(100), "id"))):
         stream = rest.writeStream.format("memory").queryName(name)

@@ -28,7 +28,7 @@ def _without_data_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(to_spark, "HAS_DATA_SOURCES", False)
 
 
-def test_options_of_the_loader_are_applied(spark: Any, lake: Any) -> None:
+def test_load_as_spark_applies_its_options_by_map_in_arrow(spark: Any, lake: Any) -> None:
     table = TableWriter(lake.root / "t", pa.schema([("id", pa.int64()), ("v", pa.string())]))
     for i in range(6):
         table.insert([{"id": i, "v": str(i)}])
@@ -66,7 +66,7 @@ def test_compat_functions_for_spark_read_a_table(spark: Any, lake: Any) -> None:
     assert sorted(row.id for row in changes.where("_change_type = 'insert'").collect()) == [1, 2, 3]
 
 
-def test_map_in_arrow_tasks_read_by_directory(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_map_in_arrow_tasks_use_directory_access(spark: Any, tmp_path: pathlib.Path) -> None:
     writer = TableWriter(tmp_path / "t", ID, properties=FEED)
     for i in range(3):
         writer.insert(rows_of([i]))

@@ -376,7 +376,7 @@ def test_most_permissive_option_for_changed_rows_wins(given: dict[str, str], pol
     assert parse(**given).on_change is policy
 
 
-def test_batch_needs_a_change_feed_and_a_start_together() -> None:
+def test_batch_change_feed_and_its_start_require_each_other() -> None:
     for given, fragment in (
         ({"startingVersion": "1"}, "readChangeFeed"),
         ({"readChangeFeed": "true"}, "No 'startingVersion' or 'startingTimestamp'"),

@@ -49,7 +49,7 @@ def views(spark: Any, lake: Any) -> Iterator[None]:
 
 
 @pytest.mark.timeout(7200)
-def test_plans_return_the_same_rows_with_push_down(spark: Any, views: None) -> None:
+def test_random_queries_return_the_same_rows_with_push_down(spark: Any, views: None) -> None:
     counts: Counter[str] = Counter()
     for number, plan in enumerate(plans(NUMBER, SEED)):
         found = {way: _run(spark, plan, way, counts) for way in WAYS}

@@ -52,7 +52,7 @@ def found(*predicates: dict[str, object]) -> str | None:
     return None if condition is None else str(condition)
 
 
-def test_our_classes_write_the_pushed_option() -> None:
+def test_malformed_pushed_option_is_refused() -> None:
     parsed = Pushed.parse("pushed", json.dumps({"predicates": [OVER_1], "limit": 7}))
     assert (parsed.predicates, parsed.limit) == ((OVER_1,), 7)
     assert Pushed.parse("pushed", '{"predicates": []}') == Pushed((), None)

@@ -84,7 +84,7 @@ def other_profile(tmp_path: pathlib.Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("is_zip", sample([True, False], 2))
-def test_spark_submit_with_a_zip_or_a_source_path(
+def test_spark_submit_job_runs_with_a_zip_or_a_source_path(
     bare_python: str, lake: Any, other_profile: str, tmp_path: pathlib.Path, is_zip: bool
 ) -> None:
     """A data source found by PySpark sees the environment in which Spark was started; a registered one sees

@@ -350,7 +350,7 @@ def test_change_feed_has_its_requested_versions(lake: Any) -> None:
             feed_of(lake, **options)
 
 
-def test_cleaned_up_change_feed_fails_only_inside_the_gap(lake: Any) -> None:
+def test_change_feed_fails_only_for_vacuumed_versions(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID, properties=FEED)
     files = [table.file(rows_of([i])) for i in range(3)]
     for file in files:

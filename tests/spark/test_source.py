@@ -133,7 +133,7 @@ def test_deleted_version_error_names_both_versions(
         assert not isinstance(caught.value, SchemaChangeError)
 
 
-def test_describing_the_latest_version_needs_one_request(lake: Any, writer: TableWriter) -> None:
+def test_schema_of_an_older_version_takes_one_more_request(lake: Any, writer: TableWriter) -> None:
     def asked(**options: str) -> int:
         before = sum(lake.server.stats()["requests"].values())
         source(lake, **options).schema()
@@ -225,7 +225,7 @@ def test_serialized_partition_contains_its_bytes_and_rows(lake: Any, writer: Tab
     assert b"-" * 16 in pickle.dumps(part)  # the number of remaining rows is unknown
 
 
-def test_partition_without_content_has_no_rows(lake: Any, writer: TableWriter) -> None:
+def test_empty_partition_has_no_rows_and_others_the_schema(lake: Any, writer: TableWriter) -> None:
     loaded = source(lake)
     schema = loaded.schema()
     reader = loaded.reader(schema)
@@ -295,7 +295,7 @@ def test_user_limits_apply_where_spark_passes_none(
 
 
 @pytest.mark.skipif(not HAS_LIMITS, reason="PySpark before 4.2 has no limits")
-def test_limit_of_a_stream_is_a_limit_class_of_spark(lake: Any, writer: TableWriter) -> None:
+def test_stream_option_becomes_sparks_read_limit_object(lake: Any, writer: TableWriter) -> None:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
 
     for options, kind in (({}, ReadMaxFiles), ({"maxBytesPerTrigger": "7k"}, ReadMaxBytes)):
@@ -307,7 +307,7 @@ def test_limit_of_a_stream_is_a_limit_class_of_spark(lake: Any, writer: TableWri
 # --- credentials ---
 
 
-def test_credentials_as_options_equal_the_profile() -> None:
+def test_credentials_round_trip_through_options() -> None:
     endpoint = {"endpoint": "https://e.example"}
     for profile in (
         {"shareCredentialsVersion": 1, "bearerToken": "t", **endpoint},

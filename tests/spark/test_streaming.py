@@ -155,7 +155,9 @@ def test_max_bytes_per_trigger_limits_batches(
     "limits",
     [{"maxFilesPerTrigger": 1, "maxBytesPerTrigger": "1g"}, {"maxFilesPerTrigger": 9, "maxBytesPerTrigger": "1b"}],
 )
-def test_both_limits_apply(spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]) -> None:
+def test_file_and_byte_limits_apply_together(
+    spark: Any, lake: Any, checkpoint: pathlib.Path, limits: dict[str, object]
+) -> None:
     changed_table(lake.root / "t")
     assert follow(stream(spark, lake, **ALL, **limits), checkpoint).sizes == [1, 1, 1, 1]
 
@@ -263,7 +265,7 @@ def test_parquet_and_memory_sinks_have_every_row_once(spark: Any, lake: Any, tmp
     assert sorted(row.id for row in spark.table("remembered").collect()) == [1, 2, 3]
 
 
-def test_filter_columns_and_narrower_schema_apply_to_streams(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_filter_columns_option_and_schema_apply_to_streams(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
     table = TableWriter(lake.root / "t", schema, partition_by=["p"])
     table.insert([{"id": 1, "v": "a", "p": "x"}], [{"id": 2, "v": "b", "p": "y"}])
@@ -274,7 +276,7 @@ def test_filter_columns_and_narrower_schema_apply_to_streams(spark: Any, lake: A
     assert sorted(row.v for row in follow(narrow, tmp_path / "b").rows) == ["a", "b", "c"]
 
 
-def test_union_of_two_streams_of_one_table(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_union_of_two_streams_of_one_table_has_all_rows(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     both = stream(spark, lake, **ALL).union(stream(spark, lake))
     assert follow(both, checkpoint).ids == [1, 1, 2, 3, 30, 30]

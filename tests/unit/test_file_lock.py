@@ -94,7 +94,7 @@ def test_file_system_without_locks_is_reported(tmp_path: Path, no_locks: str) ->
 
 
 @pytest.mark.parametrize("name", ["EWOULDBLOCK", "EAGAIN", "EACCES", "EDEADLK"])
-def test_held_lock_is_reported(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_held_lock_is_the_given_message(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors are those of flock, of its emulation on network file systems, and of Windows."""
 
     def fail(descriptor: int) -> None:

@@ -274,5 +274,5 @@ def test_dates_are_parsed_and_formatted(text: str, days: int) -> None:
         (-62_167_219_200_001, "-0001-12-31 23:59:59.999 UTC"),
     ],
 )
-def test_error_messages_show_dates_of_instants(milliseconds: int, text: str) -> None:
+def test_milliseconds_are_shown_as_a_date_in_messages(milliseconds: int, text: str) -> None:
     assert format_millis(milliseconds) == text

@@ -559,7 +559,7 @@ def test_feed_uses_the_requested_response_format(feed: HandMadeTable, monkeypatc
     assert [version > 1 for version in formats] == [False, True]
 
 
-def test_windowed_feed_closes_its_first_response_at_once(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feed_read_in_windows_closes_its_first_response(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
     monkeypatch.setattr(windows, "FEW", 2)
     with shared(feed.root) as (table, _):
@@ -645,7 +645,7 @@ def test_refusal_lists_the_declared_access_modes(
 
 
 @pytest.mark.parametrize("access_mode", [ds.AccessMode.URL, ds.AccessMode.DIR])
-def test_access_modes_are_not_requested_from_a_busy_server(
+def test_access_modes_are_requested_only_after_a_refusal(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode
 ) -> None:
     busy, refused = ds.RequestError("busy", status=503), ds.RequestError("no", status=404)

@@ -179,7 +179,7 @@ def test_partitions_have_all_rows_in_order(table: ds.SharedTable, count: int) ->
         assert [batch.num_rows for batch in parts[0].read()] == [batch.num_rows for batch in parts[0].read()]
 
 
-def test_partitions_of_empty_and_limited_reads(table: ds.SharedTable) -> None:
+def test_limited_read_has_at_most_one_partition(table: ds.SharedTable) -> None:
     assert table.scan(limit=0).partitions(3) == []
     [part] = table.scan(limit=3).partitions(3)
     assert sum(batch.num_rows for batch in part.read()) == 3

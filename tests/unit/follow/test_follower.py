@@ -95,7 +95,7 @@ def test_batch_is_read_in_the_format_of_its_offset(lake: Any, start: dict[str, A
 
 @pytest.mark.parametrize("start", [{}, {"starting_version": 1}], ids=["snapshot", "tail"])
 @pytest.mark.usefixtures("table")
-def test_response_in_another_format_than_the_offset_is_refused(
+def test_response_in_a_different_format_is_refused(
     lake: Any, monkeypatch: pytest.MonkeyPatch, start: dict[str, Any]
 ) -> None:
     follows = follower(lake, **start)

@@ -314,7 +314,7 @@ def test_random_crashes_neither_lose_nor_repeat_rows(lake: Any, tmp_path: pathli
     assert repeats > 5
 
 
-def test_kills_neither_lose_nor_repeat_rows(tmp_path: pathlib.Path) -> None:
+def test_killed_processes_neither_lose_nor_repeat_rows(tmp_path: pathlib.Path) -> None:
     """Only a few processes are killed here; ``python -m tests.soak follow`` kills a hundred."""
     counts, wrong = kills(tmp_path, 3, 60, seed=5)
     assert wrong == []
@@ -362,7 +362,7 @@ def followed_versions(lake: Any, cursor: pathlib.Path, **asked: Any) -> list[int
     return results
 
 
-def test_unreadable_column_is_refused_unless_not_selected(
+def test_unreadable_column_is_refused_if_it_is_read(
     lake: Any, cursor: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("tests.tables", fromlist=["_TYPES"])._TYPES, pa.large_binary(), "hologram")

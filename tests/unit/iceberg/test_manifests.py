@@ -135,7 +135,7 @@ def test_partition_spec_of_a_manifest_is_checked(made: HandMade) -> None:
         _read(made, [_file(1)], spec_id=1, partition_spec_id=0)
 
 
-def test_encryption_is_refused(made: HandMade) -> None:
+def test_encrypted_files_and_manifests_are_refused(made: HandMade) -> None:
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
         _read(made, [_file(1, key_metadata=b"k")])
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
@@ -226,7 +226,7 @@ def test_deletes_of_a_file_apply_only_to_it() -> None:
     assert _applied(_live("e2", 5), named, bounded) == []
 
 
-def test_file_without_deletes_has_no_deletes() -> None:
+def test_index_without_delete_files_gives_no_deletes() -> None:
     assert DeleteIndex([], SPECS).of(_live("d", 5)) is NO_DELETES
 
 

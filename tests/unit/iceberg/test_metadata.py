@@ -132,7 +132,7 @@ def test_metadata_of_version_1_has_one_schema_and_spec() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 4, 99])
-def test_other_versions_of_the_format_are_refused(version: int) -> None:
+def test_unknown_format_versions_are_refused(version: int) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"version {version} of the Iceberg format"):
         check_metadata(_metadata(**{"format-version": version}))
 

@@ -189,7 +189,7 @@ def _transformed(name: str, source: Any, value: int) -> Any:
     return result if isinstance(result, int) or result is None else (result - datetime.date(1970, 1, 1)).days
 
 
-def test_days_are_exact_after_1970() -> None:
+def test_day_partitions_after_1970_have_exact_bounds() -> None:
     bounds = _field("day", PrimitiveType("date")).bounds(19_000, 1)
 
     assert bounds is not None
@@ -213,12 +213,12 @@ def test_partition_values_out_of_range_give_no_bounds(raw: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["bucket[4]", "void", "zorder", "truncate[0]", "truncate[x]", "bucket"])
-def test_other_transforms_give_no_bounds(name: str) -> None:
+def test_unordered_or_unknown_transforms_give_no_bounds(name: str) -> None:
     assert _field(name, PrimitiveType("long")).bounds(3, 1) is None
     assert _field(name, PrimitiveType("long")).bounds(None, 1) is None
 
 
-def test_null_partition_value_means_null_rows() -> None:
+def test_null_partition_value_means_only_null_rows() -> None:
     bounds = _field("day", PrimitiveType("date")).bounds(None, 5)
 
     assert bounds is not None
@@ -230,7 +230,7 @@ def test_nan_is_not_a_bound() -> None:
 
 
 @pytest.mark.parametrize("raw", ["text", b"bytes", 1.5, True])
-def test_values_of_another_type_give_no_bounds(raw: Any) -> None:
+def test_values_of_a_wrong_type_give_no_bounds(raw: Any) -> None:
     assert _field("identity", PrimitiveType("long")).bounds(raw, 1) is None
     assert _field("day", PrimitiveType("date")).bounds(raw, 1) is None
 
@@ -443,7 +443,7 @@ def _signed(found: uuid.UUID) -> tuple[int, ...]:
 
 @meets(bounded=10, differs=20)
 @given(_UUIDS, st.booleans())
-def test_bounds_of_uuids_hold_in_both_orders_that_writers_have(values: list[uuid.UUID], is_signed: bool) -> None:
+def test_uuid_bounds_hold_in_both_orders_that_writers_use(values: list[uuid.UUID], is_signed: bool) -> None:
     key = _signed if is_signed else (lambda found: found.bytes)
     least, greatest = min(values, key=key), max(values, key=key)
     decode = bounds_decoder(PrimitiveType("uuid"))

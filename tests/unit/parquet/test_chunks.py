@@ -196,7 +196,7 @@ def test_bounds_need_a_known_column_order(orders: list[Any], is_ordered: bool) -
     assert chunk.null_count == 1
 
 
-def test_each_column_has_its_own_order() -> None:
+def test_each_column_has_its_own_column_order() -> None:
     columns = [{3: META} for _ in range(4)]
     for orders in ([ORDERED, OTHER, ORDERED, OTHER], [ORDERED] * 4, [OTHER, *[ORDERED] * 3], [ORDERED, OTHER]):
         footer = struct_of({4: [{1: columns}, {1: columns}], 6: b"a writer", 7: orders})

@@ -61,7 +61,7 @@ def test_invalid_footer_is_a_data_error(tail: bytes, size: int, message: str) ->
         (b"\0\0\0\x10PAR1", 1 << 32, (1 << 28) + 8),
     ],
 )
-def test_footer_length_precedes_the_end_marker(tail: bytes, size: int, length: int) -> None:
+def test_footer_length_is_read_and_limited_to_the_file_size(tail: bytes, size: int, length: int) -> None:
     assert footer_length(pa.py_buffer(tail), size) == length
 
 
@@ -96,7 +96,7 @@ def test_a_file_of_plain_types_is_opened_once() -> None:
         assert (opened.arrow, opened.start, opened.data) == (parsed.arrow, parsed.start, parsed.data)
 
 
-def test_schema_of_the_previous_file_is_not_used() -> None:
+def test_each_file_is_opened_with_its_own_schema() -> None:
     """The schemas differ in a name, a type, the order, a field id, nullability, metadata, a struct around the same
     columns, or further columns."""
     one = pa.field("a", pa.int64())
@@ -126,7 +126,7 @@ def test_schema_of_the_previous_file_is_not_used() -> None:
             assert open_file(data)[0].arrow.equals(parse_footer(data, data.size).arrow, check_metadata=True)
 
 
-def test_files_with_one_schema_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_is_converted_once_for_equal_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow converts the schema of the first file only."""
     converted: list[object] = []
     is_plain = footer._is_plain

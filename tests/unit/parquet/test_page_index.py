@@ -176,7 +176,7 @@ def test_contradictory_offset_index_is_not_used(locations: tuple[tuple[int, int,
     assert indexed_pages(*locations) is None
 
 
-def test_offset_index_with_another_row_count_is_not_used() -> None:
+def test_offset_index_with_a_wrong_row_count_is_not_used() -> None:
     chunk = ColumnChunk(CHUNK_START, 100, 200, 0, None, 0, 2, 0, True, None, None)
     assert pages(struct_of({1: []}), chunk, 0) is None
     assert indexed_pages((14, 40, 0), (54, 50, 20), rows=31) is None
@@ -233,7 +233,7 @@ def test_contradictory_column_index_is_not_used(data: bytes) -> None:
     assert described(data) is None
 
 
-def test_null_counts_of_pages_are_read_without_that_of_the_chunk() -> None:
+def test_page_null_counts_are_read_if_the_chunk_has_none() -> None:
     index = column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [2, 10, 0])
     assert described(index, None) == described(index, 12) == [((-5, 0), None), (None, 10), ((1, 9), 0)]
     assert described(index, 13) is None
@@ -263,7 +263,7 @@ def test_page_bounds_outside_the_chunk_bounds_are_not_used(bounds: tuple[int, in
 
 
 @pytest.mark.parametrize(("place", "short"), [(2, 0), (3, 2)])
-def test_bound_of_another_length_is_not_used(place: int, short: int) -> None:
+def test_bound_of_a_wrong_length_is_not_used(place: int, short: int) -> None:
     bounds = [as_list(8, [b"\x08" + bytes(8)] * 3) for _ in range(2)]
     bounds[place - 2] = as_list(8, [b"\x07" + bytes(7) if page == short else b"\x08" + bytes(8) for page in range(3)])
     index = b"\x19" + as_list(1, [b"\2"] * 3) + b"".join(b"\x19" + item for item in bounds) + b"\0"

@@ -197,7 +197,7 @@ def test_a_stub_of_an_optional_column_is_one_run_of_nulls() -> None:
     assert stub.endswith(bytes([0, 0, (ROWS - STEP) * 2 & 127 | 128, (ROWS - STEP) * 2 >> 7, 0]))
 
 
-def test_stub_of_one_number_has_no_delta_block() -> None:
+def test_delta_stub_of_one_number_has_no_block() -> None:
     indexed = pages_of((0, 1, 6), (1000, 40))
     part = partial_chunk(chunk_of(indexed), indexed, [(1, 2)], ColumnShape(0))
     assert part is not None

@@ -121,7 +121,7 @@ def test_file_without_id_sent_twice_is_refused(feed: Feed) -> None:
         feed.plan()
 
 
-def test_columns_of_the_feed_have_their_types(feed: Feed) -> None:
+def test_feed_columns_have_their_types(feed: Feed) -> None:
     feed.add(1, "a", [1])
     rows = feed.read()
     assert rows.schema == pa.schema(
@@ -138,7 +138,7 @@ def test_columns_of_the_feed_have_their_types(feed: Feed) -> None:
     ]
 
 
-def test_view_column_named_like_the_feeds_is_from_the_file(storage: Storage) -> None:
+def test_column_of_a_view_may_be_named_like_a_feed_column(storage: Storage) -> None:
     rows = pa.table({"id": [1, 2], "_commit_version": [7, 8]})
     feed = Feed(storage, metadata(rows.schema))
     feed.add(1, "a", rows)
@@ -169,7 +169,7 @@ def test_change_files_replace_data_files_of_their_version(feed: Feed) -> None:
     assert feed.rows()[2:] == [(2, "update_preimage", 2), (5, "update_postimage", 2)]
 
 
-def test_rearranged_files_contribute_no_rows(feed: Feed) -> None:
+def test_files_without_data_change_contribute_no_rows(feed: Feed) -> None:
     feed.remove(1, "a", [1, 2], data_change=False)
     feed.add(1, "b", [1, 2], data_change=False)
     assert feed.read().num_rows == 0
@@ -203,7 +203,7 @@ def test_a_change_file_without_change_types_is_an_error(feed: Feed) -> None:
         (None, None, []),
     ],
 )
-def test_add_and_remove_of_one_file_give_the_vector_difference(
+def test_add_and_remove_of_a_file_give_only_the_changed_rows(
     feed: Feed, before: tuple[int, ...] | None, after: tuple[int, ...] | None, expected: list[Any], same_id: bool
 ) -> None:
     ids = range(10, 16)
@@ -325,13 +325,13 @@ def test_columns_are_in_the_requested_order(feed: Feed) -> None:
     assert feed.read(["_commit_version", "id"]).column_names == ["_commit_version", "id"]
 
 
-def test_table_column_named_like_the_feeds_is_refused(storage: Storage) -> None:
+def test_table_column_named_like_a_feed_column_is_refused(storage: Storage) -> None:
     feed = Feed(storage, metadata(pa.schema([("_change_type", pa.string())])))
     with pytest.raises(UsageError, match="_change_type"):
         feed.plan()
 
 
-def test_explain_begins_with_changes(feed: Feed) -> None:
+def test_explain_of_changes_names_table_and_version(feed: Feed) -> None:
     feed.add(1, "a", [1])
     text = explain(feed.plan(["id"], filter=col("_commit_version") < 5))
     assert "Changes of share.schema.t, version 1" in text

@@ -65,7 +65,7 @@ def plan(*tasks: FileTask, schema: pa.Schema = SCHEMA, request: ScanRequest | No
         ({"only": removed(3), "without": removed(2)}, None, True),
     ],
 )
-def test_row_count_and_vectors_of_a_task(fields: dict[str, Any], rows: int | None, has_vector: bool) -> None:
+def test_row_count_of_a_task_excludes_deleted_rows(fields: dict[str, Any], rows: int | None, has_vector: bool) -> None:
     counted = task(**fields)
     assert (counted.live_records, counted.has_vector) == (rows, has_vector)
 

@@ -135,7 +135,7 @@ def test_error_of_a_mistake_shows_a_corrected_form(mistake: str, advice: str, ri
         ("/* unheard */ unheard(amount) > 3", "unheard"),
     ],
 )
-def test_error_has_the_position_of_the_mistake(text: str, marked: str) -> None:
+def test_error_states_the_position_of_the_mistake(text: str, marked: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
     assert caught.value.place is not None
@@ -164,7 +164,7 @@ def test_mistakes_inside_strings_and_names_are_ignored() -> None:
         ("_h31 _h31", " at '"),
     ],
 )
-def test_error_points_where_the_parser_stopped(text: str, place: str | None) -> None:
+def test_filter_error_names_where_the_parser_stopped(text: str, place: str | None) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
     assert place is None or place in str(caught.value)

@@ -128,11 +128,11 @@ def test_constants_and_names_are_bound_to_columns(text, expected):
         (b"\x01", "blob", "X'01'"),
     ],
 )
-def test_python_values_are_constants(value, column, expected):
+def test_python_and_numpy_values_are_converted_to_constants(value, column, expected):
     assert bound(col(column) == value) == f"{column} = {expected}"
 
 
-def test_nanoseconds_are_not_lost():
+def test_nanoseconds_of_constants_are_kept():
     moment = pd.Timestamp("2024-01-01 00:00:00.000000001")
     assert bound(col("wall") >= moment) == "wall >= TIMESTAMP '2024-01-01 00:00:00.000001'"
     assert bound(col("wall") == moment).startswith("wall < TIMESTAMP '-290308")
@@ -222,7 +222,7 @@ def test_only_string_constants_get_the_advice_on_quotes(value, advised):
     assert ("without quotes" in caught.value.message) is advised
 
 
-def test_empty_schema_is_reported():
+def test_filter_on_a_schema_without_columns_is_refused():
     with pytest.raises(UsageError, match="which has no columns"):
         bound("a = 1", pa.schema([]))
 

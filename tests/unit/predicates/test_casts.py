@@ -27,7 +27,7 @@ def plain(value: Value) -> str:
 
 
 @pytest.mark.parametrize("name", RECORDED["casts"])
-def test_texts_are_cast_as_in_spark(name: str) -> None:
+def test_strings_are_cast_as_in_spark(name: str) -> None:
     call = bind(parse_filter(f"CAST(c AS {name}) IS NULL"), pa.schema({"c": pa.string()})).child
     constants = [item.value for item in call.arguments[1:]]
     expected = RECORDED["casts"][name]
@@ -45,7 +45,7 @@ def test_texts_are_cast_as_in_spark(name: str) -> None:
     assert [plain(value) for value in functions.from_arrow(computed)] == [*expected.values(), "None"]
 
 
-def test_timestamps_are_cast_in_one_array() -> None:
+def test_array_of_strings_is_cast_to_timestamps() -> None:
     texts = ["2024-02-29 10:00:00", "1969-12-31T23:59:59.5", "0001-01-01 00:00:00.000001", None]
     moments = [1_709_200_800_000_000, -500_000, -62_135_596_799_999_999, None]
     converted = functions.compute("timestamp", pa.array(texts), [], pa.timestamp("us", "UTC"), "c")

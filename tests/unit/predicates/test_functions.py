@@ -357,7 +357,7 @@ def test_invalid_argument_is_refused(sql: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("sql", ["1 <=> 2", "NULL <=> 'x'", "1 = 2", "lower('A') <=> NULL", "1 <=> i32", "- -i32 < 1"])
-def test_order_of_operands_round_trips_through_text(sql: str) -> None:
+def test_expressions_of_constants_round_trip_through_text(sql: str) -> None:
     expression = parse_filter(sql)
     assert parse_filter(str(expression)) == expression
 
@@ -809,7 +809,7 @@ def test_range_of_decimals_is_exact() -> None:
     assert [_may_match(bind(parse_filter(text), SCHEMA), statistics) for text in texts] == [False, True, False, True]
 
 
-def test_range_without_one_bound_is_open() -> None:
+def test_range_of_a_call_without_one_bound_is_open() -> None:
     bounds = {"i8": _bounds(None, 3, 0, 9), "i32": _bounds(2, 5, 0, 9), "text": _bounds("a", "b", 0, 9)}
     texts = (
         "i8 + i32 > 8",
@@ -1211,7 +1211,7 @@ def test_invalid_call_of_constants_is_refused(name: str, values: list[Any], mess
         functions.fold(name, values, "shown")
 
 
-def test_last_dates_and_timestamps_are_reached() -> None:
+def test_intervals_reach_the_last_date_and_timestamp() -> None:
     last = (2**63 - 1) * 1000
     moved = functions.fold("+", [Moment(last - 1000, Zone.UTC), Interval(1, "MICROSECOND")], "shown")
     assert moved == Moment(last, Zone.UTC)
@@ -1243,7 +1243,7 @@ def test_numbers_and_booleans_are_cast_to_boolean() -> None:
 
 @pytest.mark.parametrize(("unit", "size"), [("us", 1000), ("ns", 1)])
 @pytest.mark.parametrize("last", [2**63 - 1, -(2**63)])
-def test_shift_beyond_the_type_is_an_error(unit: str, size: int, last: int) -> None:
+def test_interval_added_beyond_the_type_is_an_error(unit: str, size: int, last: int) -> None:
     step = Interval(1 if last > 0 else -1, "MICROSECOND")
     kind = pa.timestamp(unit, "UTC")
     ends = [last * size - step.count * 1000 * beyond for beyond in (1, 0)]

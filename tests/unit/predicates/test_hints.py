@@ -212,7 +212,7 @@ def test_float_whose_text_is_a_larger_double_is_kept(column, filter_, single):
 
 
 @pytest.mark.parametrize("value", [1e-5, 0.1, 123456789.0])
-def test_partition_of_a_float_is_kept_for_its_value(value):
+def test_float_partition_is_kept_only_for_its_value(value):
     stored = np.float32(value)
     text = to_json_hints(bind(col("f32") == float(stored), SCHEMA), ["f32"])
     for single in (False, True):
@@ -436,7 +436,7 @@ def test_invalid_json_is_refused(text):
 
 
 @pytest.mark.parametrize("other", [{}, None, 5, b"{}", {"hints": node("isNull", COLUMN)}], ids=str)
-def test_objects_without_an_op_are_refused(other):
+def test_hint_nodes_without_an_op_are_refused(other):
     with pytest.raises(UsageError, match="An object was expected at"):
         from_json_hints(other)
 
@@ -479,7 +479,7 @@ def equality(value: Any, kind: str | None, op: str = "equal") -> dict[str, Any]:
         (None, "int", None),
     ],
 )
-def test_values_are_read_by_their_type(value, kind, expected):
+def test_hint_values_are_read_by_their_type(value, kind, expected):
     expression = from_json_hints(equality(value, kind))
     assert expression == Comparison(Op.EQ, Column(("c",)), Literal(expected))
     assert type(expression.right.value) is type(expected)
@@ -505,7 +505,7 @@ def test_values_are_read_by_their_type(value, kind, expected):
         ({}, None),
     ],
 )
-def test_error_of_a_value_of_another_type_has_its_place(value, kind):
+def test_error_of_a_mistyped_hint_value_has_its_position(value, kind):
     with pytest.raises(UsageError, match=re.escape("$.children[1]")):
         from_json_hints(equality(value, kind))
 
@@ -570,13 +570,13 @@ def test_only_boolean_nodes_of_hints_are_conditions():
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_error_of_an_invalid_tree_has_its_position(tree, message):
+def test_error_of_an_invalid_hint_has_its_position(tree, message):
     for hint in (tree, json.dumps(tree)):
         with pytest.raises(UsageError, match=re.escape(message)):
             from_json_hints(hint)
 
 
-def test_types_of_both_operands_must_agree():
+def test_hint_operands_of_different_types_are_refused():
     node = equality("1", "int")
     node["children"][0]["valueType"] = "long"
     with pytest.raises(UsageError, match=r"at \$ must have the same valueType, found int and long"):
@@ -590,7 +590,7 @@ def test_types_of_both_operands_must_agree():
 
 
 @pytest.mark.parametrize("wrapper", ["jsonPredicateHints", "json_predicate_hints"])
-def test_hints_of_a_whole_request_are_read(wrapper):
+def test_hints_wrapped_in_a_request_body_are_read(wrapper):
     plain = equality("1", "int")
     expected = from_json_hints(plain)
     for wrapped in ({wrapper: plain}, {wrapper: json.dumps(plain)}, {wrapper: {wrapper: json.dumps(plain)}}):
@@ -601,7 +601,7 @@ def test_hints_of_a_whole_request_are_read(wrapper):
     assert str(from_json_hints([plain, plain])) == "c = 1 AND c = 1"
 
 
-def test_text_beyond_the_size_limit_is_refused():
+def test_hint_beyond_the_size_limit_is_refused():
     edge = json.dumps(equality("x" * (MAX_BYTES - len(json.dumps(equality("", "string")))), "string"))
     assert len(edge) == MAX_BYTES
     assert from_json_hints(edge).op is Op.EQ
@@ -611,7 +611,7 @@ def test_text_beyond_the_size_limit_is_refused():
         from_json_hints('"' + "é" * (MAX_BYTES // 2) + '"')
 
 
-def test_bound_above_a_float_is_greater():
+def test_upper_bound_of_a_float_is_greater_than_the_value():
     for value in (hints_module._BEYOND_FLOATS, 1e39, 0.1, 3.4028235e38):
         assert hints_module._float_above(value, or_equal=True) > value
 
@@ -740,7 +740,7 @@ def test_constants_in_hints_are_weakened_as_little_as_possible(text, expected):
     (pa.uint32(), None), (pa.uint64(), None), (pa.decimal128(5, 0), None),
     (pa.dictionary(pa.int8(), pa.int64()), "long"),
 ])  # fmt: skip
-def test_number_types_have_the_names_of_the_protocol(data_type, type_name):
+def test_integer_types_in_hints_have_the_protocols_names(data_type, type_name):
     hint = hints("c = 1", schema=pa.schema([("c", data_type)]))
     assert hint == (None if type_name is None else f"(equal c:{type_name} '1':{type_name})")
 

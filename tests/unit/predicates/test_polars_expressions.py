@@ -266,6 +266,6 @@ def test_dynamic_predicates_are_removed() -> None:
 
 @pytest.mark.parametrize("name", [*SUPPORTED, *UNSUPPORTED])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_condition_without_hints_is_unchanged(name: str) -> None:
+def test_condition_without_dynamic_predicates_is_unchanged(name: str) -> None:
     for condition in (evaluated(name), evaluated(name) & (b < 3)):
         assert without_hints(condition) is condition

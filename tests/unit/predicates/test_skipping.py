@@ -347,7 +347,7 @@ def test_file_is_kept_if_a_pair_between_the_bounds_matches(left, right):
         ("f32 <= CAST('0.09' AS FLOAT)", False),
     ],
 )  # fmt: skip
-def test_file_of_floats_is_kept_if_a_number_or_nan_may_match(condition, kept):
+def test_float_file_is_kept_if_a_number_or_nan_may_match(condition, kept):
     assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
 
 
@@ -373,7 +373,7 @@ def test_file_is_kept_if_a_value_of_a_list_may_match(condition, kept):
         ("text LIKE 'b%'", False), ("startswith(text, 'abd')", True), ("text NOT LIKE 'abd%'", True),
     ],
 )  # fmt: skip
-def test_file_is_kept_if_a_text_may_have_the_prefix(condition, kept):
+def test_file_is_kept_if_a_string_may_have_the_prefix(condition, kept):
     assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
 
 
@@ -418,7 +418,7 @@ def test_call_is_evaluated_for_columns_with_a_single_value():
 
 
 @pytest.mark.parametrize("moment", ["instant", "wall"])
-def test_bounds_of_dates_and_timestamps_are_not_comparable(moment):
+def test_bounds_of_a_date_and_a_timestamp_are_not_compared(moment):
     # A second in nanoseconds is more than any number of days.
     statistics = Known({("day",): _bounds(19_723, 19_723, 0, 1), (moment,): _bounds(10**9, 10**9, 0, 1)})
     for condition in ("day > {0}", "day >= {0}", "day <> {0}", "{0} < day", "{0} <= day"):
@@ -521,7 +521,7 @@ TEXTS = [None, "", "a", "aa", "ab", "abz", "b", "ba"]
 
 
 @pytest.mark.parametrize("prefix", ["a", "ab", "b"])
-def test_file_is_kept_if_a_text_in_its_bounds_has_the_prefix(prefix: str) -> None:
+def test_file_is_kept_if_a_string_in_its_bounds_has_the_prefix(prefix: str) -> None:
     schema = pa.schema({"a": pa.string()})
     expressions = [col("a").starts_with(prefix), parse_filter(f"a LIKE '{prefix}%'")]
     universe = sorted({"", "a", "aa", "aaz", "ab", "aba", "abz", "abzz", "b", "ba", "baz", "c", prefix, prefix + "m"})

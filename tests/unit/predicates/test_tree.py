@@ -125,7 +125,7 @@ ROW = {"a": 1, "n": None, "s": {"x": "hello", "y": None}, "z": None, "f": True}
         (0 < col("a"), True),  # noqa: SIM300
     ],
 )
-def test_built_condition_is_evaluated(expression, expected):
+def test_condition_built_in_python_is_evaluated(expression, expected):
     assert evaluate(expression, ROW) is expected
 
 
@@ -264,7 +264,7 @@ def test_now_and_today_use_the_time_of_the_read():
     assert str(condition) == "a < TIMESTAMP '1970-01-02 00:00:00.001500Z' OR b < DATE '1970-01-02'"
 
 
-def test_values_of_a_list_are_converted():
+def test_python_values_of_is_in_are_converted():
     assert str(col("a").is_in([datetime.date(2024, 1, 1), None])) == "a IN (DATE '2024-01-01', NULL)"
 
 

@@ -73,7 +73,7 @@ def test_datetimes_agree_with_python(value):
     st.datetimes(min_value=datetime.datetime(2, 1, 1), max_value=datetime.datetime(9998, 1, 1)),
     st.integers(-1080, 1080),
 )
-def test_aware_datetimes_are_instants(value, minutes):
+def test_aware_datetimes_are_converted_to_instants(value, minutes):
     met("offset", minutes)
     met("fraction", value.microsecond)
     aware = value.replace(tzinfo=datetime.timezone(datetime.timedelta(minutes=minutes)))
@@ -308,7 +308,7 @@ def test_numbers_of_more_than_64_bits_become_doubles():
         (Moment(1, Zone.LOCAL), "timestamp without time zone", "TIMESTAMP '1970-01-01 00:00:00.000000001'"),
     ],
 )
-def test_values_have_a_type_name_and_a_text(value, name, text):
+def test_values_have_a_type_name_and_a_sql_literal(value, name, text):
     assert type_name(value) == name
     assert format_value(value) == text
 
@@ -371,7 +371,7 @@ def test_interval_beyond_64_or_32_bits_is_refused(unit: str, most: int) -> None:
     ("value", "text"),
     [(True, "true"), (False, "false"), (Day(0), "1970-01-01"), (-7, "-7"), (Day(-719_162), "0001-01-01")],
 )
-def test_text_of_a_value_is_as_in_spark(value: object, text: str) -> None:
+def test_values_are_cast_to_strings_as_in_spark(value: object, text: str) -> None:
     assert string_of(value) == text  # type: ignore[arg-type]
 
 

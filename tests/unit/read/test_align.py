@@ -265,7 +265,7 @@ def test_batch_with_the_tables_schema_is_returned_unchanged() -> None:
     ],
     ids=str,
 )
-def test_error_of_another_type_has_the_path(stored: pa.DataType, target: pa.DataType, path: str) -> None:
+def test_type_mismatch_error_has_the_nested_path(stored: pa.DataType, target: pa.DataType, path: str) -> None:
     with pytest.raises(DataError, match=f"Column '{path}' must have the table's type .* but the file has"):
         column_of(stored, pa.field("c", target))
 
@@ -329,7 +329,7 @@ def test_null_in_a_not_null_field_is_refused() -> None:
     ],
     ids=str,
 )
-def test_structs_with_not_null_fields_need_values(kind: pa.DataType, is_required: bool) -> None:
+def test_structs_with_not_null_fields_require_values(kind: pa.DataType, is_required: bool) -> None:
     assert absent._requires_values(kind) is is_required
     assert absent.nulls(2, kind).null_count == 2
 
@@ -405,7 +405,7 @@ def test_column_is_found_by_the_mapping_mode(mode: ColumnMappingMode, top: int) 
     assert files.column(mapped("x", "y", 9)).top == -1
 
 
-def test_field_ids_are_needed_if_the_file_has_columns() -> None:
+def test_id_mapping_requires_field_ids_in_the_file() -> None:
     assert aligner(pa.schema([]), ColumnMappingMode.ID).column(mapped("a", "b", 1)).leaves == ()
     # A file may have columns with and without ids. A column without an id is found by its name.
     files = aligner(pa.schema([*with_ids("a"), ("plain", pa.int64())]), ColumnMappingMode.ID)

@@ -342,7 +342,7 @@ def test_constant_column_is_made_once() -> None:
     assert len({batch["p"].buffers()[2].address for batch in batches}) == 1
 
 
-def test_constants_are_made_for_the_rows_of_a_first_batch() -> None:
+def test_constant_column_is_extended_to_a_whole_batch() -> None:
     file = File(numbers(10), partition={"p": "a long value"}, batch_rows=1000)
     [column] = [item for item in file.decoder.shape.columns if item.name == "p"]
     small, larger, largest = (file.decoder.constant(column, rows) for rows in (10, 20, 30))
@@ -543,7 +543,7 @@ def test_rows_of_files_are_combined_into_batches(files: list[tuple[str, int]], b
         ([("", 100)], [100]),
     ],
 )
-def test_batches_of_constants_stay_within_the_text_limit(
+def test_batches_of_constants_stay_within_the_byte_limit(
     monkeypatch: pytest.MonkeyPatch, files: list[tuple[str, int]], batches: list[int]
 ) -> None:
     monkeypatch.setattr(decode, "_most_bytes", lambda shape: 100)
@@ -573,7 +573,7 @@ def test_invalid_constant_is_an_error_after_the_rows_before_it() -> None:
     assert caught.value.file_id == counted[2][0].file_id
 
 
-def test_character_is_counted_as_four_bytes() -> None:
+def test_characters_of_constants_are_counted_as_four_bytes() -> None:
     assert decode._text_bytes({"a": "xy", "b": b"xyz", "c": 5, "d": None}) == 20
     assert decode._text_bytes({}) == 0
 

@@ -146,7 +146,7 @@ def invalid(values: list[bytes]) -> pa.Table:
     return pa.table({"text": pa.array(values, pa.binary()).view(pa.string())})
 
 
-def test_error_of_an_invalid_dictionary_text_has_the_row() -> None:
+def test_error_of_an_invalid_string_in_a_dictionary_has_the_row() -> None:
     file = File(invalid([b"good"] * 7 + [b"\xff"] + [b"good"] * 3))
     assert dictionaries(file) == ["text"]
     with pytest.raises(DataError, match=r"Text in column 'text' must be UTF-8, but row 7 of the file"):
@@ -189,7 +189,7 @@ def outcome(schema: pa.Schema, blob: bytes) -> list[Any] | None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 1000, 1_000_000])
-def test_long_dictionary_text_reserves_no_memory_for_all_rows(length: int) -> None:
+def test_long_string_in_a_dictionary_reserves_no_memory_per_row(length: int) -> None:
     values = pa.array(["x" * length, *"abcdefg"])
     indices = pa.array([None if row % 5 == 4 else row % 7 + 1 for row in range(2000)], pa.int32())
     before = pa.default_memory_pool()

@@ -99,7 +99,7 @@ def test_only_columns_that_are_one_leaf_of_the_file_have_bounds() -> None:
     assert bounds.leaves.keys() == {("id",)}
 
 
-def test_two_values_of_a_partition_column_are_refused(storage: Storage) -> None:
+def test_partition_column_with_two_values_is_refused(storage: Storage) -> None:
     table = Table(storage, metadata(pa.schema({"id": pa.int64(), "part": pa.int32()}), ["part"]))
     table.add(INSIDE.select(["id"]), partition_values={"PART": "1", "Part": "2"})
     with pytest.raises(DataError, match=r"one value for the partition column 'part', found 2.*file id-part-0.parquet"):
@@ -174,7 +174,7 @@ def test_columns_are_numbered_in_file_order() -> None:
     assert Shape(plan.context).alignment(content.schema, next(iter(plan.tasks))).tops == {1: 0, 8: 1}
 
 
-def test_change_type_bounds_every_row_of_its_file() -> None:
+def test_change_columns_have_constant_bounds_in_their_file() -> None:
     filters = (col("_commit_version") == 7) | (col("id") > 5) | (col("_change_type") == "delete")
     filters |= col("_commit_timestamp").is_null()
     file = SharedFile(AddFile("https://h/f", size=9), "f", version=1, timestamp=5)
@@ -207,7 +207,7 @@ def test_partition_value_bounds_every_row_of_its_file(kind: Any, text: str | Non
 
 
 @pytest.mark.parametrize(("values", "needs_file"), [({"p": "1", "q": "x"}, False), ({"q": "x"}, True)])
-def test_file_is_read_for_a_missing_partition_value(values: dict[str, str], needs_file: bool) -> None:
+def test_partition_column_is_read_only_if_its_value_is_missing(values: dict[str, str], needs_file: bool) -> None:
     table = Table(Storage(), metadata(SCHEMA, ["p", "q"]))
     table.add(INSIDE, partition_values=values)
     plan = table.plan(columns=["p"])
@@ -217,7 +217,7 @@ def test_file_is_read_for_a_missing_partition_value(values: dict[str, str], need
 @pytest.mark.parametrize(
     ("columns", "needs_file"), [(["_change_type"], False), (["_commit_version"], False), (["id"], True)]
 )
-def test_file_is_read_for_its_columns(columns: list[str], needs_file: bool) -> None:
+def test_file_is_read_only_for_columns_stored_in_it(columns: list[str], needs_file: bool) -> None:
     files = [SharedFile(kind("https://h/f", size=9), "f", version=1, timestamp=5) for kind in (AddFile, AddCdcFile)]
     state = table_state(metadata(pa.schema({"id": pa.int64()})))
     plans = [
@@ -471,7 +471,7 @@ def test_negative_size_of_a_row_group_counts_as_zero() -> None:
 @pytest.mark.parametrize(
     ("groups", "fits"), [((0, 2), True), ((), True), ((3,), False), ((-1,), False), ((0, 3), False)]
 )
-def test_task_with_other_row_groups_than_the_file_is_refused(groups: tuple[int, ...], fits: bool) -> None:
+def test_task_with_row_groups_that_do_not_exist_is_refused(groups: tuple[int, ...], fits: bool) -> None:
     file = File(pa.table({"a": range(2500)}), **GROUPS)
     task = replace(file.decoder.task, row_groups=groups)
     footer = file.layout.footer

@@ -199,7 +199,7 @@ def test_rows_are_correct_whichever_pages_are_skipped(
 
 
 @pytest.mark.parametrize("start", [30_000, 150_000])
-def test_filter_skips_pages_of_long_texts_in_a_struct(make_table: MakeTable, start: int) -> None:
+def test_filter_skips_pages_of_long_strings_in_a_struct(make_table: MakeTable, start: int) -> None:
     """The limits keep their defaults: the file is large enough to skip pages."""
     texts = [f"{number:04}" + "x" * (300 + number % 7) for number in range(2800)]
     rows = pa.array(range(200_000))
@@ -216,7 +216,7 @@ def test_filter_skips_pages_of_long_texts_in_a_struct(make_table: MakeTable, sta
     assert report.pages_skipped > 10
 
 
-def test_only_texts_of_kept_pages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_strings_of_kept_pages_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The strings are so long that the length of each one is measured."""
     measured: list[tuple[bool, list[float]]] = []
     text_lengths = decode._text_lengths

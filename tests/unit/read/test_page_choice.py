@@ -153,7 +153,7 @@ def test_page_that_contradicts_the_index_is_detected_when_read(place: int) -> No
     ],
     ids=str,
 )
-def test_rows_may_match_if_the_bounds_of_their_pages_do(condition: Expression, rows: Any) -> None:
+def test_filter_selects_rows_by_the_bounds_of_their_pages(condition: Expression, rows: Any) -> None:
     content = pa.table({"a": range(1000), "b": pa.array(range(1000), pa.int32()), "other": [7] * 1000})
     content = content.append_column("some", pa.array([None, 1] * 500)).append_column("nulls", pa.nulls(1000, pa.int8()))
     file = File(content, whole=False, predicate=condition, **{**PAGED, "use_dictionary": False})
@@ -254,7 +254,7 @@ def test_index_is_not_read_without_a_column_index(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("read_from", ["before the chunks' end", "before the index", "at the end"])
-def test_index_is_read_if_it_may_save_its_cost(monkeypatch: pytest.MonkeyPatch, read_from: str) -> None:
+def test_page_index_is_read_if_it_may_save_more_than_it_costs(monkeypatch: pytest.MonkeyPatch, read_from: str) -> None:
     file = indexed(col("b") > 3)
     chunks = [file.layout.chunks.get(group, leaf) for group in file.layout.groups for leaf in (0, 1)]
     parts = [part for chunk in chunks for part in (chunk.offset_index, chunk.column_index) if part is not None]
@@ -326,7 +326,7 @@ def test_other_indexes_are_read_only_if_pages_are_skipped(condition: Expression,
     assert read_leaves == leaves
 
 
-def test_rebuilt_chunks_need_no_blocks() -> None:
+def test_rebuilt_chunks_replace_their_blocks() -> None:
     file = indexed(None)
     data = file.data.blocks[0].data
     layout = page_plan.cut(page_plan.with_index(file.layout, 0, data.slice), 0, 0, 10)

@@ -470,7 +470,7 @@ def test_row_groups_without_a_match_fetch_no_other_column(make_table: MakeTable,
     assert report.page_bytes_skipped > 0.35 * storage.bytes_of("part-0.parquet")
 
 
-def test_stubs_between_matches_do_not_match(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_page_stubs_never_match_a_filter(make_table: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     make_eager(monkeypatch, is_late=True)
     schema = pa.schema([pa.field("a", pa.binary(), False), pa.field("n", pa.int64())])
     # The pages of rows 1 to 3 are not fetched; their stubs would match.
@@ -577,7 +577,7 @@ def test_index_that_does_not_decode_is_not_used(make_table: MakeTable, target: i
 
 
 @pytest.mark.usefixtures("eager")
-def test_index_with_other_pages_is_detected_when_reading(make_table: MakeTable) -> None:
+def test_page_index_that_contradicts_the_pages_is_detected(make_table: MakeTable) -> None:
     blob = parquet_bytes(CONTENT, **PAGED)
     (start, stop), _, _, _ = index_spans(blob)
     parsed = footer.parse_footer(pa.py_buffer(blob), len(blob))

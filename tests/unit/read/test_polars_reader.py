@@ -146,7 +146,9 @@ def conditions(content: pa.Table) -> st.SearchStrategy[Expression | None]:
 @meets(decoded=20, deleted=5, filtered=5)
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), content=contents(), write=WRITES)
-def test_frames_are_those_of_arrows_reader(data: st.DataObject, content: pa.Table, write: dict[str, Any]) -> None:
+def test_rows_read_by_polars_equal_those_read_by_arrow(
+    data: st.DataObject, content: pa.Table, write: dict[str, Any]
+) -> None:
     gone = data.draw(st.sets(st.integers(0, content.num_rows - 1), max_size=4))
     request = {
         "columns": data.draw(st.none() | st.lists(st.sampled_from(content.column_names), min_size=1, unique=True)),
@@ -261,7 +263,7 @@ def test_int96_and_milliseconds_are_read_by_arrow(storage: Storage, used: Used) 
     assert used.groups == 0
 
 
-def test_wide_rows_are_read_by_arrow(storage: Storage, used: Used) -> None:
+def test_long_repeated_values_are_read_by_arrow(storage: Storage, used: Used) -> None:
     """A page of 30 bytes may hold any number of rows."""
     content = pa.table({"text": ["x" * 100] * 100_000})
     options = fast_options(max_bytes_in_flight=1 << 20)
@@ -302,7 +304,7 @@ def test_excerpt_is_a_file_with_only_the_selected_columns(names: list[str], grou
     assert len(small) < len(whole)
 
 
-def test_pages_with_a_wrong_checksum_or_count_have_no_size() -> None:
+def test_unpacked_size_is_unknown_for_damaged_pages() -> None:
     whole = written(write_page_checksum=True, compression="none")
     footer_size = int.from_bytes(whole[-8:-4], "little")
     chunk = Chunks(pa.py_buffer(whole[-8 - footer_size : -8]), [0], len(whole) - 8 - footer_size).get(0, 0)

@@ -122,7 +122,7 @@ def test_bytes_of_vectors_are_dropped_after_the_last_use(
     assert vectors._spans == {}
 
 
-def test_vectors_are_cached(make_table: MakeTable, storage: Storage, tmp_path: pathlib.Path) -> None:
+def test_deletion_vectors_are_cached(make_table: MakeTable, storage: Storage, tmp_path: pathlib.Path) -> None:
     table = make_table(SCHEMA)
     [descriptor] = stored(storage, DeletionVector.from_positions([1]))
     table.add(ids(0, 3), deletion_vector=descriptor, removed=[1])

@@ -155,7 +155,7 @@ def test_int96_timestamps_of_any_day_are_read(make_table: MakeTable, day: tuple[
 
 
 @pytest.mark.parametrize(("unit", "value"), [("ms", -1), ("ns", -1_000), ("ms", 253402300799999)])
-def test_other_units_become_microseconds(make_table: MakeTable, unit: str, value: int) -> None:
+def test_timestamps_of_other_units_become_microseconds(make_table: MakeTable, unit: str, value: int) -> None:
     result = read_as(make_table, UTC, pa.array([value, None], pa.timestamp(unit, tz="UTC")))
     factor = {"ms": 1000, "ns": 0.001}[unit]
     assert result.view(pa.int64()).to_pylist() == [int(value * factor), None]
@@ -276,7 +276,7 @@ def test_nested_values_are_widened_reordered_and_completed(make_table: MakeTable
     assert rows.to_pylist() == EXPECTED * 3
 
 
-def test_single_nested_field_keeps_its_parent(make_table: MakeTable) -> None:
+def test_selected_nested_field_keeps_its_parent_structs(make_table: MakeTable) -> None:
     table = make_table(NESTED)
     table.add(pa.Table.from_pylist(ROWS, NARROW))
     rows = table.read(columns=["s.y"])
@@ -284,7 +284,7 @@ def test_single_nested_field_keeps_its_parent(make_table: MakeTable) -> None:
     assert rows.to_pylist() == [{"s": None if row["s"] is None else {"y": row["s"]["y"]}} for row in EXPECTED]
 
 
-def test_single_nested_field_reads_only_its_own_bytes(make_table: MakeTable) -> None:
+def test_selected_nested_field_reads_only_its_own_bytes(make_table: MakeTable) -> None:
     wide = pa.table({"s": [{"a": i, "b": f"{i:0100d}"} for i in range(50_000)]})
     table = make_table(wide.schema)
     table.add(wide, write={"compression": "NONE", "use_dictionary": False})
@@ -292,7 +292,7 @@ def test_single_nested_field_reads_only_its_own_bytes(make_table: MakeTable) -> 
     assert table.storage.sent < 0.2 * table.storage.bytes_of("part-0.parquet")
 
 
-def test_null_struct_is_null_if_its_fields_are_missing(make_table: MakeTable) -> None:
+def test_null_struct_stays_null_if_its_fields_are_missing(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("s", pa.struct([("new", pa.int64())]))]))
     table.add(pa.table({"s": pa.array([{"old": 1}, None], pa.struct([("old", pa.int32())]))}))
     assert table.read().to_pylist() == [{"s": {"new": None}}, {"s": None}]
@@ -398,7 +398,7 @@ def test_variants_are_structs_on_request(make_table: MakeTable) -> None:
     ]
 
 
-def test_missing_struct_with_not_null_fields_can_be_written(make_table: MakeTable) -> None:
+def test_null_struct_with_not_null_fields_can_be_written(make_table: MakeTable) -> None:
     inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     table = make_table(pa.schema([("a", pa.int64()), ("s", inner), ("o", pa.struct([("i", inner)]))]))
     table.add(pa.table({"a": [1, 2]}))

@@ -53,7 +53,7 @@ def test_running_jobs_are_not_garbage_collected() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("fails", [False, True])
-def test_fork_waits_for_imports_of_the_first_use(fails: bool) -> None:
+def test_fork_during_the_loops_imports_does_not_hang(fails: bool) -> None:
     """A child that is forked during an import would wait for that import for ever."""
     program = """
         import os, signal, sys
