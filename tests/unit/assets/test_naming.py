@@ -1,4 +1,4 @@
-"""File names on Linux, macOS and Windows: which are refused, and that none escapes the directory."""
+"""File names on Linux, macOS and Windows: which are refused, and that no allowed one leads out of the directory."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def check_as_a_listing(paths: list[str], disk: Disk) -> None:
     )
 )
 def test_listing_on_disk_is_checked_like_paths_in_memory(paths: list[str]) -> None:
-    # A store has each name once.
+    # No name occurs twice in a store.
     paths = list(dict.fromkeys(paths))
     for disk in (LINUX, MACOS):
         try:

@@ -46,7 +46,7 @@ def test_every_type_is_printed_on_one_line() -> None:
 
 
 def _commands() -> dict[str, str]:
-    """Return the help of every command by its words on the command line."""
+    """Return each command's help text by the words that call the command."""
     root = typer.main.get_command(app)
     results: dict[str, str] = {}
     for name, command in root.commands.items():  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def test_every_command_has_two_working_examples(
         assert main(words[1:]) == (5 if command in _REFUSED else 0), (example, capfd.readouterr().err)
 
 
-# ``serve`` shows the help of mock_server.
+# ``serve --help`` shows the help of mock_server instead.
 @pytest.mark.parametrize("command", ["", "profile", *(name for name in _commands() if name != "serve")])
 def test_help_fits_80_columns_with_whole_examples(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -283,7 +283,7 @@ def test_vectors_of_one_file_decode_by_offset(sets, by_uuid):
 
 
 def record(values: Iterable[int]) -> tuple[bytes, int]:
-    """Return a vector as files contain it, made by pyroaring and zlib, and its size."""
+    """Return a vector in the format of files, made with pyroaring and zlib, and its size."""
     data = struct.pack("<I", PORTABLE_MAGIC) + pyroaring.BitMap64(values).serialize()
     return struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data)), len(data)
 

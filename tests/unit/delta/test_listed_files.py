@@ -75,7 +75,7 @@ def test_two_files_with_the_same_id_are_refused(most: int, together: bool, other
 @pytest.mark.parametrize("most", [100, 0])
 @pytest.mark.parametrize("together", [True, False])
 def test_files_without_ids_are_distinguished_by_path(most: int, together: bool) -> None:
-    """``/get?name=a`` and ``/get?name=b`` may be two files; to drop one would lose rows."""
+    """``/get?name=a`` and ``/get?name=b`` may be two files. If one were dropped, rows would be lost."""
     without_ids = [replace(file(name), file_id=None) for name in ("a", "b", "c")]
     listed = ListedFiles("s.s.t", 3, most)
     assert listed.new(without_ids) == without_ids

@@ -289,7 +289,7 @@ def typed_values(draw):
 
 
 def written(value, data_type):
-    """Return the text that the specification requires for a value."""
+    """Return the string that the specification requires for a value."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

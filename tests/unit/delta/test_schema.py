@@ -334,7 +334,7 @@ def test_each_primitive_has_its_arrow_type(name: str, expected: pa.DataType) -> 
 
 
 def test_void_is_always_nullable_in_arrow() -> None:
-    """Arrow's null type is nullable. A read refuses void columns that are not."""
+    """Arrow's null type is nullable. A read refuses void columns that are not nullable."""
     void = PrimitiveType("void")
     arrow = to_arrow_schema(
         StructType(

@@ -1,4 +1,4 @@
-"""Each kind of difference between two schemas is reported once, and none for equal schemas."""
+"""Each kind of difference between two schemas is reported once, and equal schemas have no difference."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_replay_of_a_hundred_thousand_files_is_linear() -> None:
     random.Random(1).shuffle(actions)
     clock = Stopwatch()
     snapshot = Snapshot.from_actions(1, [*HEAD, *actions])
-    # The limit is hundreds of times the usual duration. If each step took longer with more files, it would be hours.
+    # The limit is hundreds of times the usual duration, but steps that grow with the number of files would take hours.
     assert clock.within(60)
     assert len(snapshot.files) == 100_000
 

@@ -252,7 +252,7 @@ def java(text: str) -> list[int]:
 
 
 def stored(units: list[int]) -> str:
-    """Return code units as a writer stores them in UTF-8: half of a surrogate pair becomes a question mark."""
+    """Return code units as a writer stores them in UTF-8, which makes half of a surrogate pair a question mark."""
     text = b"".join(unit.to_bytes(2, "little") for unit in units).decode("utf-16-le", "surrogatepass")
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass").encode("utf-8", "replace").decode()
 
@@ -269,7 +269,7 @@ def maximum_before_3_3(text: str, length: int) -> str:
 
 
 def maximum_since_3_3(text: str, length: int) -> str | None:
-    """Return a maximum as Delta for Spark 3.3 and later truncates it: whole characters, then one above the next one."""
+    """Return a maximum as truncated by Delta for Spark 3.3 and later: whole characters, and one above the next one."""
     units = java(text)
     if len(units) <= length:
         return text
@@ -339,7 +339,7 @@ def text_of_spark_3(moment: datetime.datetime) -> str:
     [(3208, "+00:53"), (-17762, "-04:56"), (-2670, "-00:44"), (-60, "-00:01"), (-52, "Z"), (59, "Z"), (0, "Z")],
 )
 def test_text_of_spark_3_has_its_offset_in_javas_format(seconds, text):
-    # The oracle is DateTimeFormatter.ofPattern("XXX").
+    # The expected values come from Java's DateTimeFormatter.ofPattern("XXX").
     zone = datetime.timezone(datetime.timedelta(seconds=seconds))
     assert text_of_spark_3(datetime.datetime(1900, 1, 1, tzinfo=zone)) == "1900-01-01T00:00:00.000" + text
 

@@ -129,7 +129,7 @@ def test_unusual_responses_are_read(raw: Raw, fetch: Fetch, answer: bytes) -> No
     assert len(raw.requests) == 1
 
 
-def test_range_is_cut_from_a_whole_file_without_a_length(raw: Raw, fetch: Fetch) -> None:
+def test_range_is_cut_from_a_whole_response_without_a_length(raw: Raw, fetch: Fetch) -> None:
     start, stop = 8, 16
     chunks = [BODY[at : at + 7] for at in range(0, SIZE, 7)]
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -224,7 +224,7 @@ def test_bytes_after_a_response_are_not_used_for_the_next_file(
     raw.close_after = False
     raw.answers = [*answers, HEAD + BODY]
     assert fetch() == BODY
-    pause(0.2)  # until they have arrived
+    pause(0.2)  # until the bytes have arrived
     assert fetch() == BODY
 
 
@@ -360,7 +360,7 @@ def test_forked_child_closes_only_its_copies_of_sockets(monkeypatch: pytest.Monk
         assert one.fileno() == -1
         with pytest.raises(OSError, match="descriptor"):
             os.fstat(number)
-        # A shutdown would reach the parent's connection, so the child does not call it.
+        # A shutdown would end the parent's connection, so the child only closes its copy.
         assert len(http._sockets) == 0
     http._after_fork()
 

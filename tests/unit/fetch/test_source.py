@@ -393,7 +393,7 @@ def test_changed_length_of_a_file_of_unknown_size_is_refused(remote: MakeRemote,
 
 
 def everything(error: BaseException | None) -> str:
-    """Return what an error reporting tool could show of an exception: its text and attributes, and those of its
+    """Return all that an error-reporting tool could show of an exception: its text and attributes, and those of its
     causes."""
     seen: list[str] = []
     while error is not None:

@@ -308,7 +308,7 @@ def test_tail_of_a_file_is_read_with_its_length() -> None:
         assert tail(file, length) == (sent.span.total, expected)
         assert (store.wanted, file.size) == ([length], -1)
         assert file.reader.report.bytes == len(expected)
-    # Each attempt reads the tail again, so it is right even if the file grew and no header shows it.
+    # Each attempt reads the whole tail again, so the bytes match even if the file grew and no header shows it.
     store = Store([Sent(90, broken=True, data=DATA[90:95]), Sent(90)])
     assert tail(made(store, size=-1), 10) == (SIZE, DATA[90:])
     assert store.wanted == [10, 10]

@@ -1,4 +1,4 @@
-"""The reference server's configuration file is parsed, or refused with one sentence."""
+"""The reference server's configuration file is parsed, or refused in one sentence."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_row_ids_are_unique_and_stay_with_their_rows(root: Path) -> None:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Return a digest of each table, of its commits, except for what the Parquet writer determines, and the rows of its
-    files."""
+    """Return a digest of each table. It covers the commits, except for what the Parquet writer determines, and the rows
+    of the files."""
     results: dict[str, list[object]] = {log.parent.name: [] for log in root.rglob("_delta_log")}
     for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix()):
         content = results.get(path.relative_to(root).parts[1])

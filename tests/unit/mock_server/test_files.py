@@ -1,4 +1,4 @@
-"""Data URLs: which files they grant and for how long, whole responses and ranges."""
+"""Data URLs: which files they give access to and for how long, and responses with whole files and ranges."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def rows(first: int, count: int, day: str) -> pa.Table:
 
 
 def written(root: Path) -> tuple[IcebergWriter, list[int]]:
-    """Write three commits: two files; a renamed column and deleted rows; a replaced file."""
+    """Write three commits, which add two files, rename a column and delete rows, and replace a file."""
     writer = IcebergWriter(root, FIELDS, SPEC, "string", seed=5)
     writer.comment("Orders.")
     writer.add(rows(0, 3, "a"), "a")

@@ -40,7 +40,7 @@ ROOT = Path("/tables/t")
 
 
 class Granted:
-    """A signer whose URLs are not signed and show the use that they are for."""
+    """A signer that returns unsigned URLs, which show what they are for."""
 
     expires_ms = 77
 

@@ -239,7 +239,7 @@ def test_nullable_string_dtypes_match_pandas(rows: int | None) -> None:
 def test_report_suggests_faster_types_than_decimals(
     monkeypatch: pytest.MonkeyPatch, backend: str, made: float, all_of_it: float, is_noted: bool
 ) -> None:
-    """It suggests them if decimals take more than a second and more than half of the total time."""
+    """The note is added if decimals take more than a second and more than half of the total time."""
     times = [0.0, 0.0, made, all_of_it] if backend == "numpy" else [0.0, all_of_it]
     monkeypatch.setattr(frames, "time", types.SimpleNamespace(perf_counter=iter(times).__next__))
     field = pa.field("d", pa.decimal128(9, 2))

@@ -71,7 +71,7 @@ def test_closed_stream_returns_no_more_batches() -> None:
     stream = RowStream(lambda: rows, lambda batch: [batch, batch])
     next(stream)
     stream.close()
-    next(stream)  # the rest of a received batch
+    next(stream)  # the rest of a batch that was already converted
     assert rows.closed.is_set()
     with pytest.raises(UsageError, match="it was closed"):
         next(stream)
@@ -426,7 +426,7 @@ def test_only_the_main_thread_starts_the_signal_listener(monkeypatch: pytest.Mon
 
 def test_ctrl_c_calls_only_the_current_callback() -> None:
     def handler(number: int, frame: object) -> None:
-        """Return, as while the main thread runs a library. Python's own handler would raise and thus end the block."""
+        """Return, as if library code were running. Python's own handler would raise and thus end the block."""
 
     handler.__module__ = of_a_session.__module__
     signal.signal(signal.SIGINT, handler)

@@ -76,7 +76,7 @@ class FakeServer:
         self.endpoint = f"http://127.0.0.1:{self._http.server_port}/prefix"
 
     def on(self, method: str, path: str, *replies: Reply | Route) -> None:
-        """Send ``replies`` in turn to requests of a path; repeat the last one."""
+        """Respond to requests of a path with ``replies`` in order, and with the last one from then on."""
         self.routes[method, path] = list(replies)
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ def delta_file(name: str, kind: str = "add", wrapper: dict[str, object] | None =
 
 @pytest.fixture
 def wire() -> types.SimpleNamespace:
-    """The builders of replies, as attributes: test modules cannot import conftest."""
+    """The functions that build replies, as attributes, because test modules cannot import conftest."""
     names = (Reply, error, as_json, ndjson, parquet_head, delta_head, parquet_file, delta_file)
     return types.SimpleNamespace(**{part.__name__: part for part in names}, token=TOKEN)
 

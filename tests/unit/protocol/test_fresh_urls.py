@@ -164,7 +164,7 @@ def test_refresh_without_history_uses_the_latest_snapshot(server, rest, table, s
     assert ["refreshToken" in request.body for request in server.requests] == [True, False, False, False, False]
 
 
-def test_refused_refresh_of_a_requested_version_is_raised(server, rest, table, signing, wire):
+def test_refused_refresh_of_a_requested_version_is_an_error(server, rest, table, signing, wire):
     server.on("POST", QUERY, signing("a"), wire.error(403, "X"))
     urls, files = read(rest, table, QueryRequest(version=7))
 

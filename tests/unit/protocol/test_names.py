@@ -1,4 +1,4 @@
-"""Names of tables, and table URLs, which have a profile in front of the name."""
+"""Table names, and table URLs, which have a profile in front of the table name."""
 
 from __future__ import annotations
 

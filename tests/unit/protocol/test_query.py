@@ -200,7 +200,7 @@ def test_501_of_a_later_page_or_poll_is_not_retried(server, rest, table, wire, s
     server.on("POST", "/shares/s/schemas/d/tables/t/queries/q", wire.error(501, "X", "no polls"))
     with pytest.raises(RequestError, match="no polls"):
         query_table(rest, table, QueryRequest(asynchronous=True))
-    assert sleeps == [0.5, 0.5]  # before the poll of each format
+    assert sleeps == [0.5, 0.5]  # one wait before polling, for each format
 
 
 def test_first_renewal_covers_the_files_of_all_pages(server, rest, table, wire, fixed_clock):
@@ -507,7 +507,7 @@ def test_error_shows_no_prefix_of_a_cut_secret(server, rest, table, wire, before
 
 def test_login_page_is_not_retried(server, rest, table, wire):
     page = wire.ndjson(f"<html>\n<title>Sign in {wire.token}</title>\n</html>")
-    page.body = page.body.strip()  # a missing line end must not make it a truncated response
+    page.body = page.body.strip()  # without a line end, it must not count as a truncated response
     page.headers["Content-Type"] = "text/html"
     server.on("POST", QUERY, page)
 

@@ -58,7 +58,7 @@ class Service:
 
 
 class Names:
-    """A name server. Each lookup of a name returns the name's next list of addresses, and finally always the last."""
+    """A name server. Each lookup of a name returns its next list of addresses, and repeats the last list."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, list[list[str]]] = {}
@@ -220,7 +220,7 @@ def test_local_server_may_name_a_local_catalog(own_server: Any, names: Names) ->
 def test_name_that_resolves_to_this_machine_later_is_refused(
     server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
-    # The name of endpoint and data resolves to the server first, and then to a service of this machine.
+    # Endpoint and data have the same host name, which first resolves to the server, then to a service on this machine.
     names.addresses["evil.test"] = [["127.0.0.1"], [OWN]]
     server.on("POST", QUERY, one_file(wire, f"http://evil.test:{service.port}/shutdown"))
     with pytest.raises(ProtocolError, match="resolves to this machine"):

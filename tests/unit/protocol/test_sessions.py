@@ -348,7 +348,7 @@ def test_unreachable_addresses_of_a_proxy_do_not_delay(
 
     assert shares_at("http://far.invalid/x") == ["whole"]
     with pytest.raises(ds.DeltaSharingError, match="403"):
-        shares_at("https://far.invalid/x")  # through a tunnel
+        shares_at("https://far.invalid/x")  # https goes through a tunnel, which the proxy refuses
 
 
 @pytest.mark.parametrize("in_loop", [False, True])

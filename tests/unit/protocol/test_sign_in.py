@@ -1,4 +1,4 @@
-"""Each OAuth grant with a token endpoint that checks signatures, and the renewal of tokens."""
+"""Each OAuth grant, tested with a token endpoint that checks signatures, and the renewal of tokens."""
 
 from __future__ import annotations
 

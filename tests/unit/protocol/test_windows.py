@@ -334,7 +334,7 @@ def test_close_ends_a_window_that_waits_for_the_server(
     server, table = listed(files_a_version=5)
     released = hold(server, 50)
     if not has_head:
-        # Hold only the response to a window, before its first line. Those to the feed and the last version go through.
+        # Hold only the response to a window, before its first line, but not those for the feed and the last version.
         server.stops.clear()
         server.before = lambda number: None if number != 50 or len(server.feeds) < 3 else wait(released)
     batches = table(100).changes(0).to_batches()

@@ -336,7 +336,7 @@ def test_paths_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: 
         assert files._address(f"{aside}/x") == f"{aside}/x"
     assert server.asked[1:] == [(AssetRef(TABLE, NAME), aside)]
     assert files._find(f"{aside}/x%20y")[1] == "x y"
-    # Credentials for another location than the requested one are ignored.
+    # Credentials for a location other than the requested one are ignored.
     monkeypatch.setattr(TableFiles, "_auxiliary", (files.location + "4",))
     monkeypatch.setattr(Server, "credentials", lambda *_: TemporaryCredentials(location=aside))
     with pytest.raises(UnsupportedFeatureError):

@@ -107,7 +107,7 @@ def test_credentials_are_renewed_before_they_expire(location: str, monkeypatch: 
     assert second[0] is not first[0]
     assert read._current() == second
     assert server.asked == [None, location]
-    # A store that was already opened asks for new credentials by itself.
+    # A store that was already opened requests new credentials by itself.
     assert second[1].credential_provider()["expires_at"].timestamp() * 1000 == now[0] + 30_000
 
 

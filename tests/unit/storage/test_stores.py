@@ -158,7 +158,7 @@ def test_aws_environment_sets_the_endpoint_but_no_credentials(monkeypatch: pytes
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     store = opened(S3, AWS)
 
-    # obstore reads the endpoint itself, and the user may name one without encryption.
+    # obstore reads this endpoint from the environment, and a user may choose one without encryption.
     assert _plain(store.client_options["allow_http"]) is True
     assert _plain(store.config["skip_signature"]) is False
     assert store.credential_provider()["access_key_id"] == "planted-access_key_id"

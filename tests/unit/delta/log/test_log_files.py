@@ -103,7 +103,7 @@ def test_every_kind_of_log_file_counts_for_available_versions(tmp_path: Path) ->
     ]
     listing = _listing(tmp_path, None, *compacted, CLASSIC)
 
-    # 0 is a commit, 1 to 2 and 4 to 6 are compacted, 3 is a checkpoint; 9 to 8 is not a range.
+    # There are a commit of 0, compacted files of 1 to 2 and 4 to 6, and a checkpoint of 3. 9 to 8 is not a range.
     assert listing.latest == 6
     assert listing.rebuildable == (0, 2, 3, 6)
     assert _listing(tmp_path, None, f"{7:020}.checkpoint.parquet").latest == 7
@@ -115,7 +115,7 @@ def test_every_kind_of_log_file_counts_for_available_versions(tmp_path: Path) ->
 def test_rebuildable_versions_start_at_a_checkpoint(tmp_path: Path) -> None:
     later = [f"{version:020}.json" for version in (7, 8, 9)]
     assert _listing(tmp_path, None, f"{6:020}.checkpoint.parquet", *later).rebuildable == (0, 6, 7, 8, 9)
-    # One complete chain of files is enough.
+    # A version needs only one complete chain of files.
     assert _listing(tmp_path, None, f"{4:020}.{8:020}.compacted.json").rebuildable == (0, 6, 7, 8, 9)
 
 

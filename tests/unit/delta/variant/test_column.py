@@ -36,7 +36,7 @@ UTC = datetime.timezone.utc
 
 
 def column(values: list[tuple[bytes, bytes] | None], *, value_first: bool = False) -> pa.StructArray:
-    """Return a variant column of (value, metadata)."""
+    """Return a variant column whose rows are given as (value, metadata)."""
     fields = [pa.field("metadata", pa.binary()), pa.field("value", pa.binary())]
     rows = [None if item is None else {"value": item[0], "metadata": item[1]} for item in values]
     return pa.array(rows, pa.struct(fields[::-1] if value_first else fields))
@@ -182,7 +182,7 @@ TREES = st.recursive(
 
 
 def plain(value: object) -> object:
-    """Return the value to which the JSON text of a tree parses."""
+    """Return the value that one gets by parsing the JSON text of a tree."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -385,7 +385,7 @@ METADATA = dictionary(NAMES)
 
 
 def shredded(typed: pa.DataType, rows: list[tuple[bytes | None, object] | None], metadata: bytes = EMPTY) -> pa.Array:
-    """Return a shredded column of (value, typed_value)."""
+    """Return a shredded column whose rows are given as (value, typed_value)."""
     return pa.array(
         [None if row is None else {"metadata": metadata, "value": row[0], "typed_value": row[1]} for row in rows],
         pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": typed}),
