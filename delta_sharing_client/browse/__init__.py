@@ -1,1 +1,1 @@
-"""What is shared, as a page for people: a server on this machine alone, and its page (extra ``browse``)."""
+"""A web page that shows what is shared, and its server, which only this machine can reach (extra ``browse``)."""

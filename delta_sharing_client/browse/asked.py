@@ -1,4 +1,4 @@
-"""The questions of the page: the values of a JSON object, each of its expected type, and the read they describe."""
+"""The requests of the page: the values of a JSON object, whose types are checked, and the read that they describe."""
 
 from __future__ import annotations
 
@@ -16,71 +16,71 @@ _FULL_NAME = 3
 
 
 class Asked:
-    """The values of one request. Methods raise ``UsageError`` for a value of another type."""
+    """The values of one request. Methods raise ``UsageError`` for a value of the wrong type."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self._values = values
 
     def text(self, name: str) -> str:
-        """Return a text, "" if it is not there."""
+        """Return a string; "" if it is missing."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, str):
-            raise UsageError(f"Expected '{name}' as text, found {type(value).__name__}.")
+            raise UsageError(f"Expected '{name}' to be a string, found {type(value).__name__}.")
         return value or ""
 
     def number(self, name: str) -> int | None:
-        """Return a whole number of 0 or more, ``None`` if it is not there."""
+        """Return an integer of 0 or more; ``None`` if it is missing."""
         value = self._values.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise UsageError(f"Expected '{name}' as a whole number of 0 or more, found {value!r}.")
+            raise UsageError(f"Expected '{name}' to be an integer of 0 or more, found {value!r}.")
         return value
 
     def flag(self, name: str) -> bool:
-        """Return whether a value is there and true."""
+        """Return whether a value is present and true."""
         return self._values.get(name) is True
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts, empty if it is not there."""
+        """Return a list of strings, which is empty if it is missing."""
         value = self._values.get(name)
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise UsageError(f"Expected '{name}' as a list of texts, found {type(value).__name__}.")
+            raise UsageError(f"Expected '{name}' to be a list of strings, found {type(value).__name__}.")
         return value
 
     @property
     def full_name(self) -> AssetName:
-        """The name of an asset, as a list of its three parts."""
+        """Return the full name of an asset, which the request has as a list of three parts."""
         parts = self.texts("name")
         if len(parts) != _FULL_NAME:
-            raise UsageError(f"Expected 'name' as share, schema and name, found {len(parts)} texts.")
+            raise UsageError(f"Expected 'name' to be a list of share, schema and name, found {len(parts)} strings.")
         return AssetName(*parts)
 
     # === Reads ===
 
     @property
     def version(self) -> int | str | None:
-        """The version to read: a number, of an Iceberg table also a branch or tag."""
+        """Return the version to read: a number or, for an Iceberg table, also a branch or tag."""
         text = self.text("version").strip()
         return int(text) if text.isdecimal() else text or None
 
     @property
     def timestamp(self) -> str | None:
-        """The time whose version is read."""
+        """Return the time whose version is read."""
         return self.text("timestamp").strip() or None
 
     def table(self, client: SharingClient) -> SharedTable:
-        """Return the table that is asked for."""
+        """Return the table that the request names."""
         return client.table(self.full_name)
 
     def read(self, client: SharingClient, *, limit: int | None = None, most: int = 0) -> ReadOutputs:
-        """Return the read that is asked for, of rows or of one version's changes; it sends no request.
+        """Return the requested read, of rows or of one version's changes.
 
-        If no columns are chosen and the table has more than ``most`` (0: no limit), it reads the first of them, which
-        takes a request. Raises ``Mistake`` for the filter, the version or the time.
+        If no columns are chosen, at most the first ``most`` columns are read (0 for no limit); only this sends a
+        request. Raises ``Mistake`` for a wrong filter, version or time.
         """
         table = self.table(client)
-        # A name, not a path: names may have dots.
+        # Each is the name of a column, not a path, because names may contain dots.
         columns = [(name,) for name in self.texts("columns")] or None
         condition = self.text("filter").strip() or None
         changes = self.number("changes")
@@ -97,7 +97,8 @@ class Asked:
 class Mistake(Exception):
     """A mistake in what a person has typed.
 
-    ``field`` is the input it is in, ``place`` its first character there and the one after its last, if known.
+    ``field`` is the name of the input; ``place`` has the position of the mistake's first character in it, and the
+    position after its last character, if known.
     """
 
     def __init__(self, error: UsageError, field: str, place: tuple[int, int] | None) -> None:
@@ -109,14 +110,14 @@ class Mistake(Exception):
 
 @contextlib.contextmanager
 def mistakes_of(asked: Asked) -> Iterator[None]:
-    """Raise ``Mistake`` in place of a ``UsageError`` of the block that is about one of the inputs."""
+    """Raise ``Mistake`` in place of a ``UsageError`` from the block if the error is about one of the inputs."""
     try:
         yield
     except UsageError as error:
         text, message = asked.text("filter"), error.message
         place = error.place or place_of_name(text, message)
         if place is not None:
-            # The text was used without the white space around it.
+            # The filter was parsed without the white space around it.
             shift = len(text) - len(text.lstrip()) if error.place else 0
             raise Mistake(error, "filter", (place[0] + shift, place[1] + shift)) from None
         if message.startswith("The filter") or (text and "'filter'" in message):

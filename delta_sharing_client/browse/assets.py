@@ -43,7 +43,7 @@ def described(session: Session, asked: Asked) -> dict[str, object]:
     if kind not in BY_NOUN or kind == TABLE.noun:
         raise UsageError(f"Expected a volume, model or skill, found {kind!r}.")
     asset = getattr(session.client, kind)(asked.full_name)
-    # A person does not need the location of the files.
+    # People do not need the location of the files.
     facts = {name: _plain(value) for name, value in asset.facts().items() if "location" not in name.lower()}
     description: dict[str, object] = {"facts": facts}
     if kind == "model":

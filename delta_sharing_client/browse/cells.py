@@ -1,4 +1,4 @@
-"""Rows as texts with every digit, for the page."""
+"""Converts rows for the page to strings, with every digit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _MOST_IN_ALL = 4_000_000
 
 
 def cells_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, most: int = MOST_ROWS) -> dict[str, object]:
-    """Return at most ``most`` rows: the columns with their types, and for each row a list of texts, ``None`` for null.
+    """Return at most ``most`` rows: the columns with their types, and for each row a list of strings, ``None`` for
+    null.
 
-    Long texts are cut; ``cut`` counts them.
+    Long strings are cut; ``cut`` is the number of these.
     """
     values, is_more = first_rows(batches, most)
     rows = [list(map(_text, row)) for row in values]

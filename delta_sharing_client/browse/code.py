@@ -20,7 +20,7 @@ def programs(
 ) -> dict[str, str]:
     """Return programs by the name of the library or tool that they use.
 
-    ``profile`` is its path as the user gave it, "" for that of the environment variable.
+    ``profile`` is the profile's path as the user gave it; "" if the environment variable names the profile.
     """
     url = repr(f"{profile}#{table}")
     names = [quote_name(name) for name in columns]
@@ -65,7 +65,7 @@ def _command(
     ):
         if value:
             words += [option, value]
-    # A name may begin with a hyphen, as an option does.
+    # "--" is added, because a name may begin with a hyphen, as an option does.
     return (
         shlex.join([*words, "--to", "rows.parquet", *(["--"] if str(table).startswith("-") else []), str(table)]) + "\n"
     )

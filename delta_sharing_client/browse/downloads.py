@@ -1,4 +1,5 @@
-"""Downloads of the browser: files that are written into the folder of a run, with progress, and ended by a click."""
+"""Downloads for the browser: writes files into the folder of a run, reports the progress, and stops when the user
+cancels."""
 
 from __future__ import annotations
 
@@ -24,20 +25,20 @@ from delta_sharing_client.run.loop import in_thread
 from delta_sharing_client.scans import ReadOutputs
 
 _FORMATS = {form.value: form for form in (FileFormat.CSV, FileFormat.PARQUET, FileFormat.ARROW, FileFormat.XLSX)}
-# An end is noticed after so many cells, because formats of text are written slowly, in Python.
+# A download checks whether it was cancelled after this many cells, because Python writes text formats slowly.
 _CELLS_AT_ONCE = 50_000
 _BLOCK = 1024 * 1024
 _MOST_AT_ONCE = 8
 
 
 class Ended(Exception):
-    """The download was ended by a person."""
+    """The user cancelled the download."""
 
 
 class Download:
     """One download. ``state`` is ``running``, ``ready``, ``failed`` or ``ended``.
 
-    ``write`` writes the file to a path; it calls ``check`` often, and sets ``done`` and ``total`` (bytes, for people).
+    ``write`` writes the file to a path. It often calls ``check``, and updates the numbers that ``told`` returns.
     """
 
     def __init__(self, session: Session, name: str) -> None:
@@ -65,7 +66,7 @@ class Download:
             write(path)
             self.check()
             self.file = self._session.offer(ReadyFile(path, self.name))
-            # It may have been ended since.
+            # The download may have been cancelled in the meantime.
             self.check()
             self.state = "ready"
         except BaseException as error:
@@ -81,16 +82,16 @@ class Download:
             elif isinstance(error, OSError):
                 self.error = f"The file cannot be written: {error.strerror or 'the system refused it'}."
             else:
-                self.error = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client."
+                self.error = f"An unexpected {type(error).__name__} occurred. This is a bug in delta_sharing_client."
             self.state = "failed"
 
     def check(self) -> None:
-        """Raise ``Ended`` if the download was ended."""
+        """Raise ``Ended`` if the download was cancelled."""
         if self._is_ended.is_set():
             raise Ended
 
     def end(self) -> None:
-        """End the download soon, from any thread, and remove its file."""
+        """Cancel the download from any thread. It ends shortly afterwards, and its file is removed."""
         self._is_ended.set()
         batches = self._batches
         if batches is not None:
@@ -100,7 +101,7 @@ class Download:
             self.state = "ended"
 
     def watch(self, batches: Batches, report: ScanReport) -> None:
-        """End ``batches`` when this download is ended, and take its progress from ``report``."""
+        """End ``batches`` when this download is cancelled, and take the progress from ``report``."""
         self._batches, self.report = batches, report
         self.check()
 
@@ -122,10 +123,10 @@ class Download:
 
 
 def begin(session: Session, asked: Asked) -> dict[str, object]:
-    """Begin the download of rows as a file; ``format`` is csv, parquet, arrow or xlsx."""
+    """Start a download of rows as a file; ``format`` is csv, parquet, arrow or xlsx."""
     file_format = _FORMATS.get(asked.text("format"))
     if file_format is None:
-        raise UsageError(f"Expected a format of {', '.join(_FORMATS)}, found {asked.text('format')!r}.")
+        raise UsageError(f"Expected one of the formats {', '.join(_FORMATS)}, found {asked.text('format')!r}.")
     read, changes = asked.read(session.patient), asked.number("changes")
     suffix = "" if changes is None else f"-changes-{changes}"
     download = _new(session, f"{asked.full_name.name}{suffix}.{file_format.value}")
@@ -134,7 +135,7 @@ def begin(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def _write_rows(session: Session, download: Download, read: ReadOutputs, path: Path, file_format: FileFormat) -> None:
-    # Planned here, because a long listing must not hold up the page.
+    # The read is planned on this thread, because a long listing must not delay the page.
     if file_format is FileFormat.XLSX:
         check_fits(read)
     plan = read.plan()
@@ -158,7 +159,7 @@ def _parts(download: Download, batches: Iterator[pa.RecordBatch], *, is_slow: bo
 
 
 def begin_file(session: Session, asked: Asked) -> dict[str, object]:
-    """Begin the download of a file of a volume, a skill or a version of a model."""
+    """Start a download of a file of a volume, a skill or a version of a model."""
     asset, path = file_asset(session, asked, patient=True), asked.text("path")
     download = _new(session, path.rpartition("/")[2])
 
@@ -181,7 +182,7 @@ def progress(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def cancel(session: Session, asked: Asked) -> dict[str, object]:
-    """End a download and remove its file."""
+    """Cancel a download and remove its file."""
     download = _known(session, asked)
     download.end()
     session.downloads.pop(download.id, None)
@@ -191,7 +192,7 @@ def cancel(session: Session, asked: Asked) -> dict[str, object]:
 def _new(session: Session, name: str) -> Download:
     running = [one for one in list(session.downloads.values()) if one.state == "running"]
     if len(running) >= _MOST_AT_ONCE:
-        raise UsageError(f"At most {_MOST_AT_ONCE} downloads run at once. Wait for one of them, or end it.")
+        raise UsageError(f"At most {_MOST_AT_ONCE} downloads can run at once. Wait until one has ended, or cancel one.")
     download = Download(session, name)
     session.downloads[download.id] = download
     return download
@@ -200,5 +201,5 @@ def _new(session: Session, name: str) -> Download:
 def _known(session: Session, asked: Asked) -> Download:
     download = session.downloads.get(asked.text("id"))
     if not isinstance(download, Download):
-        raise UsageError("This download was ended. Start it again.")
+        raise UsageError("This download was cancelled. Start it again.")
     return download

@@ -24,10 +24,10 @@ from delta_sharing_client.parquet.reader import ARROW_ERRORS
 _MOST_ENTRIES = 10_000
 _MOST_TEXT = 256 * 1024
 _MOST_PICTURE = 20_000_000
-# The most bytes to which the first rows of a Parquet file may unpack.
+# The maximum size in bytes of the first rows of a Parquet file, unpacked.
 _MOST_UNPACKED = 64_000_000
-# Recognized by their first bytes, because names and media types of a store may be wrong. SVG can contain programs, so
-# it is shown as text.
+# Pictures are recognized by their first bytes, because a store's names and media types may be wrong. SVG can contain
+# programs, so it is shown as text.
 _PICTURES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -38,7 +38,7 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def file_asset(session: Session, asked: Asked, *, patient: bool = False) -> FileAsset:
-    """Return the volume, skill or version of a model that is asked for."""
+    """Return the volume, skill or model version that the request names."""
     client = session.patient if patient else session.client
     kind, name = asked.text("kind"), asked.full_name
     if kind == "volume":
@@ -77,9 +77,9 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def look(session: Session, asked: Asked) -> dict[str, object]:
-    """Return a preview of a file: ``as`` is text, json, rows, picture or nothing, with the values for it.
+    """Return a preview of a file: its form ``as`` (text, json, rows, picture or nothing), and the values for this form.
 
-    A large picture is only shown when somebody has ``agreed``.
+    A large picture is shown only if the request has ``agreed``.
     """
     asset, path = file_asset(session, asked), asked.text("path")
     size = asset.stat(path).size
@@ -99,7 +99,11 @@ def look(session: Session, asked: Asked) -> dict[str, object]:
     notes = []
     if asked.text("kind") == "skill" and path == SKILL_FILE and not is_cut:
         differences = compare(text, asset.item, asset.item.storage_location)
-        notes = [f"This is not what the server lists: {'; '.join(differences)}. Review it."] if differences else []
+        notes = (
+            [f"The skill differs from what the server lists: {'; '.join(differences)}. Review it."]
+            if differences
+            else []
+        )
     return {"size": size, "isCut": is_cut, "notes": notes, **shown}
 
 
@@ -118,7 +122,8 @@ def _picture(
 
 
 def _decoded(data: bytes, *, is_cut: bool) -> str | None:
-    """Return text in UTF-8 or UTF-16, ``None`` for other bytes. The last character of a cut text may be incomplete."""
+    """Return the text if the bytes are UTF-8 or UTF-16, otherwise ``None``. If it is cut, its last character may be
+    incomplete."""
     encodings = ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",)
     for encoding in encodings:
         for end in range(len(data), max(len(data) - 4, -1), -1):
@@ -128,7 +133,7 @@ def _decoded(data: bytes, *, is_cut: bool) -> str | None:
                 if not is_cut:
                     break
                 continue
-            # Text has no zero characters; other files often have some.
+            # Text contains no zero characters; other files often contain some.
             return None if "\0" in text else text
     return None
 
@@ -190,9 +195,7 @@ def _parquet(stream: io.BufferedReader) -> dict[str, object]:
         unpacked = metadata.row_group(0).total_byte_size if metadata.num_row_groups else 0
         if unpacked > _MOST_UNPACKED:
             empty = pa.RecordBatch.from_pylist([], schema)
-            note = (
-                f"Its first rows unpack to {unpacked / 1e6:,.0f} MB, which is too much for a look. Download the file."
-            )
+            note = f"Its first rows unpack to {unpacked / 1e6:,.0f} MB, too much for a preview. Download the file."
             return {**facts, **cells_of([empty], schema), "notes": [note]}
         names = schema.names[:MOST_COLUMNS]
         groups = [0] if metadata.num_row_groups else []
@@ -202,6 +205,6 @@ def _parquet(stream: io.BufferedReader) -> dict[str, object]:
         return {**facts, **cells_of([] if batch is None else [batch], shown_schema)}
     except ARROW_ERRORS:
         raise UsageError(
-            "The file begins as a Parquet file does, and cannot be read as one: it is damaged or encrypted. Ask the "
+            "The file begins like a Parquet file, but cannot be read as one: it is damaged or encrypted. Ask the "
             "provider."
         ) from None

@@ -1,9 +1,9 @@
 """Decides who may send requests to the page's server, and what a browser may do with its responses.
 
-Other users and programs of this machine reach its ports, and every page that the browser shows can send requests there.
-So a response with data needs two secrets, which both come from the token of the address: a cookie, and a key that the
-page sends in a header. A browser sends cookies to all ports of a host, and so to servers of other users; the key stays
-with the page's own origin.
+Other users and programs on this machine can reach its ports, and every page that the browser shows can send requests
+there. So a response with data needs two secrets, which both come from the token of the address: a cookie, and a key
+that the page sends in a header. A browser sends cookies to all ports of a host, and so to servers of other users; the
+key stays with the page's own origin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# A file of the share is never a page, whatever it holds.
+# A shared file must never act as a page, whatever it contains.
 _POLICY_OF_FILES = "default-src 'none'; frame-ancestors 'none'; sandbox"
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -44,7 +44,7 @@ _NO_TOKEN = "This page has no access any more. Open the whole address that 'delt
 class Guard:
     """Passes the requests of this page to ``app`` and refuses all others; adds headers to every response.
 
-    ``token`` is that of the address; ``on_open`` is called when it is used.
+    ``token`` is the token in the address; ``on_open`` is called when it is used.
     """
 
     def __init__(self, app: App, port: int, token: str, on_open: Callable[[], None] = lambda: None) -> None:
@@ -52,7 +52,7 @@ class Guard:
         self._token = token
         self._on_open = on_open
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
-        # Cookies do not know ports: two of these pages must not take each other's.
+        # A browser sends cookies to all ports of a host, so the cookies of two such pages need different names.
         self._cookie_name = f"delta-sharing-{port}"
         self._cookie = _derived(token, "cookie")
         self._key = _derived(token, "key")
@@ -64,7 +64,7 @@ class Guard:
         path: str = scope["path"]
         send = _with_headers(send, _POLICY_OF_FILES if path.startswith(FILES) else _POLICY)
         headers = _Headers(scope["headers"])
-        # A file is sent as a whole, because it is removed afterwards.
+        # A file is always sent as a whole, because it is removed afterwards.
         scope = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]}
         if (reason := self._is_foreign(scope, headers)) is not None:
             await _respond(send, 403, reason)
@@ -76,17 +76,18 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _is_foreign(self, scope: Scope, headers: _Headers) -> str | None:
-        """Return why a request is not one of this page, whatever secrets it has; ``None`` if it may be."""
+        """Return why a request cannot come from this page, whatever secrets it has; ``None`` if it can."""
         path, method = scope["path"], scope["method"]
         host = headers.only("host")
         if host is None or host.lower() not in self._hosts:
-            # Another name that leads here belongs to a page that tries to have the same origin (DNS rebinding).
+            # If a different host name resolves to this machine, a page is trying to get the same origin (DNS
+            # rebinding).
             return "Only requests to the address of this machine are accepted."
         origins = headers.all("origin")
         if origins not in ([], [f"http://{host}"]) or (not origins and method != "GET"):
             return "Only requests of the page at this address are accepted."
         site = headers.only("sec-fetch-site") if headers.all("sec-fetch-site") else "none"
-        # A link in a file or a terminal may open the page itself.
+        # A link in a file or a terminal may open the page.
         is_visit = path == "/" and method == "GET" and headers.all("sec-fetch-dest") in ([], ["document"])
         if site not in ("same-origin", "none") and not is_visit:
             return "Only requests of the page at this address are accepted."
@@ -98,24 +99,24 @@ class Guard:
 
     def _is_allowed(self, path: str, headers: _Headers) -> bool:
         if not path.startswith((API, FILES)):
-            # The page itself is the same for all, without data.
+            # The page itself contains no data and is the same for everybody.
             return True
         cookies = [part.strip() for text in headers.all("cookie") for part in text.split(";")]
         values = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == self._cookie_name]
         if not any(_is_equal(value, self._cookie) for value in values):
             return False
-        # A link or a picture sends no header of the page, so the name of a file is a secret itself.
+        # A link or a picture cannot send the page's header, so the name of a file is itself a secret.
         return path.startswith(FILES) or _is_equal(headers.only(KEY_HEADER) or "", self._key)
 
     async def _exchange(self, scope: Scope, send: Send) -> None:
-        """Give the cookie and the key for the token, and lead to the address without it."""
+        """Exchange the token for the cookie and the key, and redirect to the address without the token."""
         tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if len(tokens) != 1 or not _is_equal(tokens[0], self._token):
             await _respond(send, 403, _WRONG_TOKEN)
             return
         self._on_open()
         cookie = f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
-        # The part after '#' is not sent to any server. The page keeps it and removes it from the address.
+        # The browser sends the part after '#' to no server. The page keeps it and removes it from the address.
         await _respond(send, 303, "", {"location": f"/#key={self._key}", "set-cookie": cookie})
 
 
@@ -130,7 +131,7 @@ class _Headers:
         return [value for header, value in self._pairs if header == name]
 
     def only(self, name: str) -> str | None:
-        """Return the value of a header that occurs once."""
+        """Return the value of a header that occurs exactly once, otherwise ``None``."""
         values = self.all(name)
         return values[0] if len(values) == 1 else None
 

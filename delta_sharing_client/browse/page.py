@@ -40,7 +40,8 @@ _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 class Running:
     """A server that is listening.
 
-    ``address`` has the token; ``opener`` is a file that leads to it, so that the token is in no list of processes.
+    ``address`` contains the token; ``opener`` is a file that redirects to it, so that no list of processes shows the
+    token.
     """
 
     port: int
@@ -51,11 +52,11 @@ class Running:
 
 @contextlib.contextmanager
 def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
-    """Serve the page of ``profile`` on a port of this machine (0: any free one) during the block.
+    """Serve the page of ``profile`` on a port of this machine (0 for any free one) during the block.
 
-    Raises ``ProfileError`` for the profile, and ``UsageError`` if the port is taken.
+    Raises ``ProfileError`` if the profile cannot be used, and ``UsageError`` if the port cannot.
     """
-    # Only this user can read it.
+    # Only this user can read the folder.
     folder = Path(tempfile.mkdtemp(prefix="delta-sharing-browse-"))
     try:
         session = Session(profile, folder)
@@ -66,19 +67,21 @@ def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
             guard = Guard(make_app(session), port, token, lambda: opener.unlink(missing_ok=True))
             with _serving(guard, listening):
                 yield Running(port, f"http://{HOST}:{port}/?token={token}", session, opener)
-                # Requests that wait for a read get its end before their connection is closed.
+                # Reads are ended now, so that requests that wait for them get a response before their connection is
+                # closed.
                 session.close()
     finally:
         _remove(folder)
 
 
 def serve(profile: ProfileSource, *, port: int, opens: bool, tell: Callable[[str, bool], None]) -> None:
-    """Show the page until Ctrl-C; on the main thread. ``tell`` prints its address, and whether a browser opens it.
+    """Serve the page until Ctrl-C. Call it on the main thread. ``tell`` prints its address, and whether a browser opens
+    it.
 
     Errors as ``running``.
     """
     with ended_by_signals() as ended, running(profile, port) as page:
-        # Temporary files of other parts, such as rows of a workbook, are removed with the folder.
+        # Temporary files of other modules, such as the rows of a workbook, are removed together with this folder.
         before, tempfile.tempdir = tempfile.tempdir, str(page.session.folder)
         try:
             tell(page.address, opens and _open(page))
@@ -111,15 +114,15 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
 def wait(ended: threading.Event) -> None:
     """Wait for ``ended``."""
-    # With a limit: on Windows, Ctrl-C does not interrupt a wait.
+    # Each wait is short, because on Windows Ctrl-C does not interrupt a wait.
     while not ended.wait(_LISTEN_SECONDS):
         pass
 
 
 def _open(page: Running) -> bool:
-    """Open the page in a browser with windows; return whether there is one."""
+    """Open the page in a graphical browser, and return whether there is one."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        # The only browser would be one for terminals, which would take over this one.
+        # There could only be a terminal browser, which would take over this terminal.
         return False
     with open(page.opener, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         address = html.escape(page.address)
@@ -135,15 +138,15 @@ def _open(page: Running) -> bool:
 @contextlib.contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as listening:
-        # On Windows another program could take the port with this option.
+        # On Windows, this option would let another program take over the port.
         if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or "it is no port"
+            reason = getattr(error, "strerror", None) or "it is not a port"
             raise UsageError(
-                f"The page cannot have the port {port}: {reason}. Choose another, or leave it out for a free one."
+                f"The page cannot use port {port}: {reason}. Choose a different --port, or omit it to use a free one."
             ) from None
         listening.listen(128)
         yield listening
@@ -172,7 +175,7 @@ def _serving(app: Guard, listening: socket.socket) -> Iterator[None]:
     deadline = time.monotonic() + _START_SECONDS
     while not server.started:
         if not thread.is_alive() or time.monotonic() > deadline:
-            raise UsageError("The page's server did not start. Try another --port.")
+            raise UsageError("The page's server did not start. Try a different --port.")
         time.sleep(0.005)
     try:
         yield
@@ -182,7 +185,7 @@ def _serving(app: Guard, listening: socket.socket) -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    # A thread that was ended may still write its file.
+    # A thread whose read was ended may still be writing its file.
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

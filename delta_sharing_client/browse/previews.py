@@ -1,4 +1,4 @@
-"""The first rows of a read, and the estimated bytes of a read before it downloads."""
+"""The first rows of a read, and the estimated size of a read before anything is downloaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delta_sharing_client.run.batches import Batches
 
 
 def cost(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the cost of the whole read: bytes, files and, if known, rows; with the plan as text."""
+    """Return the cost of the whole read (bytes, files and, if known, rows), and its plan as text."""
     read = asked.read(session.client)
     with mistakes_of(asked):
         plan = read.plan()
@@ -22,16 +22,16 @@ def cost(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the cost of the first 100 rows, and the name of this ``plan``, for ``preview``."""
+    """Return the cost of the first 100 rows, and in ``plan`` the name that ``preview`` needs."""
     if len(asked.texts("columns")) > MOST_COLUMNS:
         raise UsageError(
-            f"A preview has at most {MOST_COLUMNS} columns; choose fewer. A download may have all of them."
+            f"A preview can have at most {MOST_COLUMNS} columns; choose fewer. A download can have all of them."
         )
     read = asked.read(session.client, limit=MOST_ROWS, most=MOST_COLUMNS)
     with mistakes_of(asked):
         plan = read.plan()
     if len(plan.output_schema) > MOST_COLUMNS:
-        # The columns of changes are not known before.
+        # The columns of a change feed are known only now.
         names = plan.output_schema.names
         kept = [(name,) for name in (*names[-3:], *names[: MOST_COLUMNS - 3])]
         plan = read.select(*kept).plan()
@@ -39,7 +39,7 @@ def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def preview(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the rows of a ``plan``, as texts."""
+    """Return the rows of a ``plan``, as strings."""
     plan = session.plan(asked.text("plan"))
     report = ScanReport(notes=plan.notes)
     try:
@@ -48,7 +48,7 @@ def preview(session: Session, asked: Asked) -> dict[str, object]:
     except UsageError as error:
         if plan.context.predicate is None:
             raise
-        # For example a division by zero.
+        # The filter failed on a row, for example with a division by zero.
         raise Mistake(error, "filter", None) from None
     return {**cells, "read": report.bytes}
 

@@ -1,4 +1,4 @@
-"""The paths of the page's server: files of the page, questions in JSON, and files to download."""
+"""The paths of the page's server: files of the page, JSON requests, and files to download."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ QUESTIONS: Mapping[str, Question] = {
     "folder": folders.folder,
     "look": folders.look,
 }
-"""Each returns a JSON object for one; its errors are ``DeltaSharingError`` and ``Mistake``."""
+"""The function for each request. It returns a JSON object; its errors are ``DeltaSharingError`` and ``Mistake``."""
 
 
 def make_app(session: Session) -> Starlette:
-    """Return the application that shows ``session``. It trusts every request: ``guard.Guard`` has checked it."""
+    """Return the application that shows ``session``. It trusts every request, because ``guard.Guard`` has checked
+    it."""
 
     async def ask(request: Request) -> Response:
         return await _asked(session, request)
@@ -80,13 +81,13 @@ async def _page(request: Request) -> Response:
     return Response(files[name].read_bytes(), media_type=media_type)
 
 
-# === Questions ===
+# === Requests ===
 
 
 async def _asked(session: Session, request: Request) -> Response:
     question = QUESTIONS.get(request.path_params["name"])
     if question is None:
-        return _json({"error": "The page asks for something that this version does not have: load it again."}, 404)
+        return _json({"error": "The page requests something that this version does not have: reload it."}, 404)
     try:
         asked = Asked(_object(await _body(request)))
     except UsageError as error:
@@ -96,9 +97,9 @@ async def _asked(session: Session, request: Request) -> Response:
     try:
         await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            # Nobody waits for the response, so its reads end.
+            # Nobody waits for the response any more, so its reads are ended.
             running.cancel()
-            return _json({"error": "The page has left."}, 499)
+            return _json({"error": "The page was closed."}, 499)
         return _json(running.result())
     except Mistake as mistake:
         return _json({"error": session.masked(str(mistake)), "field": mistake.field, "place": mistake.place}, 400)
@@ -108,8 +109,8 @@ async def _asked(session: Session, request: Request) -> Response:
         running.cancel()
         raise
     except Exception as error:
-        # Its text may contain secrets that nobody has masked.
-        message = f"An unexpected {type(error).__name__} happened. This is a fault of delta_sharing_client: report it."
+        # The error's message may contain secrets that are not masked.
+        message = f"An unexpected {type(error).__name__} occurred. This is a bug in delta_sharing_client: report it."
         return _json({"error": message}, 500)
     finally:
         leaving.cancel()
@@ -125,7 +126,7 @@ async def _body(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_ASKED:
-            raise UsageError(f"A question has at most {_MOST_ASKED:,} bytes.")
+            raise UsageError(f"The request body must have at most {_MOST_ASKED:,} bytes.")
     return body
 
 
@@ -135,12 +136,12 @@ def _object(body: bytes) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise UsageError("Expected a question as a JSON object.")
+        raise UsageError("Expected the request body to be a JSON object.")
     return value
 
 
 def _json(content: Mapping[str, object], status: int = 200) -> Response:
-    # Text of a share may have lone surrogates, which UTF-8 cannot encode.
+    # Shared text may contain lone surrogates, which UTF-8 cannot encode.
     body = compact_json(content).encode("utf-8", "replace")
     return Response(body, status, media_type="application/json")
 
@@ -151,8 +152,10 @@ def _json(content: Mapping[str, object], status: int = 200) -> Response:
 def _taken(session: Session, name: str) -> Response:
     file = session.ready_file(name)
     if file is None or not file.path.exists():
-        return PlainTextResponse("This file was taken already, or its download was ended. Start it again.", 404)
-    # A picture may be shown again; other files are removed after they were sent.
+        return PlainTextResponse(
+            "This file was already downloaded, or its download was cancelled. Start it again.", 404
+        )
+    # A picture may be shown again; other files are removed once they were sent.
     is_kept = file.media_type.startswith("image/")
     sent = None if is_kept else BackgroundTask(session.withdraw, name)
     return FileResponse(

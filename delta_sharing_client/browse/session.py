@@ -18,8 +18,8 @@ from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.redact import safe_url, scrub
 
 ASKED_FROM = 10_000_000
-"""A person is asked before more bytes than this are downloaded."""
-# A person does not wait minutes for a page. Downloads have the limits of every other read.
+"""The page asks the user before it downloads more bytes than this."""
+# Nobody waits minutes for a page. Downloads have the usual limits of reads.
 QUICK = ReadOptions(progress=False, read_timeout=30.0, max_attempts=4, max_retry_seconds=20.0)
 PATIENT = ReadOptions(progress=False)
 _MOST_FILES, _MOST_PLANS = 20, 8
@@ -27,7 +27,7 @@ _MOST_FILES, _MOST_PLANS = 20, 8
 
 @dataclasses.dataclass(frozen=True)
 class ReadyFile:
-    """A file that the browser may download: its path, its name there, and its media type."""
+    """A file that the browser may download: its path, its name in the browser, and its media type."""
 
     path: Path
     name: str
@@ -37,7 +37,8 @@ class ReadyFile:
 class Session:
     """The state of one run. Thread-safe.
 
-    ``folder`` is a directory of this run; the caller makes and removes it. Raises ``ProfileError`` for the profile.
+    ``folder`` is a directory of this run, which the caller creates and removes. Raises ``ProfileError`` if the profile
+    cannot be used.
     """
 
     def __init__(self, profile: ProfileSource, folder: Path) -> None:
@@ -52,7 +53,8 @@ class Session:
 
     @property
     def profile_text(self) -> str:
-        """The profile as the user gave it, for code to copy: "" for that of the environment; never its content."""
+        """The profile's path or URL as the user gave it, for code to copy; "" if the environment names it. Never its
+        content."""
         profile = self.profile
         if profile is None:
             return ""
@@ -68,7 +70,8 @@ class Session:
     # === Plans ===
 
     def keep_plan(self, plan: ScanPlan) -> str:
-        """Keep a plan whose cost a person is shown, and return its name; the oldest of many are dropped."""
+        """Keep a plan while the page shows its cost, and return a name for it. If there are many, the oldest plans are
+        dropped."""
         name = secrets.token_urlsafe(16)
         with self._lock:
             self._plans[name] = plan
@@ -77,7 +80,7 @@ class Session:
         return name
 
     def plan(self, name: str) -> ScanPlan:
-        """Return a plan that was kept. Raises ``UsageError`` if it was dropped."""
+        """Return the plan with this name. Raises ``UsageError`` if it was dropped."""
         with self._lock:
             plan = self._plans.get(name)
         if plan is None:
@@ -91,7 +94,8 @@ class Session:
         return self.folder / secrets.token_hex(16)
 
     def offer(self, file: ReadyFile) -> str:
-        """Let the browser download ``file``, and return its secret name. The oldest of many pictures are removed."""
+        """Let the browser download ``file``, and return its secret name. If there are many pictures, the oldest are
+        removed."""
         name = secrets.token_urlsafe(24)
         with self._lock:
             self._files[name] = file
@@ -118,8 +122,8 @@ class Session:
         free = shutil.disk_usage(self.folder).free
         if size > free:
             raise UsageError(
-                f"The download needs {size / 1e6:,.0f} MB, and the disk with temporary files has {free / 1e6:,.0f} MB "
-                "left. Make room, choose fewer columns or rows, or use the command line."
+                f"The download needs {size / 1e6:,.0f} MB, but the disk for temporary files has {free / 1e6:,.0f} MB "
+                "left. Free disk space, choose fewer columns or rows, or use the command line."
             )
 
     def close(self) -> None:

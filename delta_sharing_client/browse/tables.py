@@ -17,12 +17,12 @@ from delta_sharing_client.table import SharedTable
 _MOST_COLUMNS = 10_000
 _MOST_VERSIONS = 200
 _SERVER_FAULT = 500
-# With more files, the number of rows is requested by a click, because it needs the list of all files.
+# If a table has more files, its rows are counted only after a click, because this lists all files.
 _MOST_FILES = 2_000
 
 
 def described(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the facts about a table, at a version or time if one is chosen, and its columns."""
+    """Return the facts about a table and its columns, at the chosen version or time, if any."""
     with mistakes_of(asked):
         facts, columns = describe_table(asked.table(session.client), asked.version, asked.timestamp)
     files = facts["numFiles"]
@@ -35,16 +35,16 @@ def described(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def rows(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the number of rows, if the log states it; this lists all files and reads none."""
+    """Return the number of rows, if the log states it. This lists all files, but reads none."""
     scan = asked.table(session.client).scan((), version=asked.version, timestamp=asked.timestamp)
     return {"rows": scan.plan().known_rows}
 
 
 def history(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the last versions, oldest first, and the first version that they begin with.
+    """Return the last versions, oldest first, and in ``from`` the first of them.
 
-    ``from`` is the first version, by default that of the last twenty. If counting their changes downloads much and
-    ``agreed`` is not set, only the cost is returned.
+    The request's ``from`` sets the first version; by default, the last twenty are returned. If counting their changes
+    needs a large download and ``agreed`` is not set, only the cost is returned.
     """
     table = asked.table(session.client)
     if table.metadata().table_format is not TableFormat.DELTA:
@@ -63,20 +63,20 @@ def history(session: Session, asked: Asked) -> dict[str, object]:
     except RequestError as error:
         if isinstance(error, NotFoundError) or (error.status or 0) >= _SERVER_FAULT:
             raise
-        note = f"The provider does not share the history of this table, or not from version {first} on. {error.message}"
+        note = f"The provider does not share this table's history, or not from version {first} on. {error.message}"
         return {"versions": [], "from": first, "last": last, "notes": [session.masked(note)]}
     return {"versions": [_told(describe_version(one)) for one in versions], "from": first, "last": last}
 
 
 def _cost_of_counting(table: SharedTable, first: int) -> int:
-    # If the feed cannot be planned, the history itself reports why.
+    # If the feed cannot be planned, reading the history reports why.
     with contextlib.suppress(DeltaSharingError):
         return expected_bytes(table.changes(first).select(COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE).plan())
     return 0
 
 
 def _told(version: dict[str, object]) -> dict[str, object]:
-    # The id of a snapshot has more digits than a number of JavaScript can hold.
+    # A snapshot id can have more digits than a number in JavaScript.
     return {**version, "version": str(version["version"])}
 
 

@@ -47,7 +47,7 @@ StorageOption = Annotated[
 ]
 
 _BLOCK = 1024 * 1024
-# The kinds of assets that have files, in the order in which a name is looked for.
+# The kinds of assets that have files, in the order in which a name is looked up.
 _NOUNS = ("volume", "skill", "model")
 
 
@@ -66,8 +66,8 @@ def cat(
     asset, path = open_files(settings, file, version, alias, storage_option)
     if not path:
         raise UsageError(
-            f"Expected the path of a file, such as '{file}/SKILL.md'; 'delta-sharing ls {file}' lists them. Rows of a "
-            "table are shown by 'delta-sharing head'."
+            f"Expected the path of a file, such as '{file}/SKILL.md'; 'delta-sharing ls {file}' lists the files. To "
+            "show rows of a table, use 'delta-sharing head'."
         )
     with asset.open(path) as stream:
         if sys.stdout.isatty():
@@ -131,12 +131,12 @@ def list_files(
     alias: str | None = None,
     storage_option: Sequence[str] | None = None,
 ) -> None:
-    """Print a directory of an asset: its directories, and its files with size and time."""
+    """Print a directory of an asset: its subdirectories, and its files with size and time."""
     from delta_sharing_client.cli import output
 
     asset, path = open_files(settings, text, version, alias, storage_option)
     if recursive and not settings.as_json:
-        # Printed as they arrive, because a volume may have millions of files.
+        # Files are printed as they arrive, because a volume may have millions.
         for file in asset.files(path):
             sys.stdout.write(f"{file.size:>14}  {_time(file) or '':<27}  {printable(file.path)}\n")
         return
@@ -165,8 +165,8 @@ def open_files(
 ) -> "tuple[FileAsset, str]":
     """Return the asset and the path in it for ``[<profile>#]share.schema.name[/path]``.
 
-    If several assets have this name, a volume is chosen first, then a skill, then a model; with a version or alias a
-    model.
+    If several assets have this name, volumes come before skills, and skills before models. With a version or alias,
+    only models are considered.
     """
     from delta_sharing_client.protocol.names import AssetName
 
@@ -183,7 +183,9 @@ def open_files(
         return model.alias(alias), path
     if version is None:
         versions = ", ".join(str(one.version) for one in model.versions()) or "none that is ready"
-        raise UsageError(f"Expected a version of model {full_name}: give --version or --alias. There are: {versions}.")
+        raise UsageError(
+            f"Expected a version of model {full_name}: give --version or --alias. Its versions: {versions}."
+        )
     return model.version(version), path
 
 
@@ -191,13 +193,13 @@ def _noun(client: "SharingClient", name: "AssetName") -> str:
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
     nouns = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
-    # If there is none, the error is about a volume.
+    # If no asset has this name, the error is about a volume.
     return next(nouns, "volume")
 
 
 def _split(profile: str | None, text: str) -> tuple[str | None, str, str]:
-    """Return the profile, the full name and the path. Profiles and paths may have ``#`` and ``/``: a full name follows
-    the ``#`` that separates them."""
+    """Return the profile, the full name and the path. Profiles and paths may contain ``#`` and ``/``, but only the
+    ``#`` that ends a profile is followed by a full name."""
     before: list[str] = []
     rest = text
     while "#" in rest and ("#" in rest.partition("/")[0] or not _is_full_name(rest.partition("/")[0])):
@@ -238,6 +240,6 @@ def _show(stream: Any, path: str) -> None:
             text = line.decode()
         except UnicodeDecodeError:
             raise UsageError(
-                f"The file '{path}' is not text; write it into a file: 'delta-sharing cat ... > file'."
+                f"The file '{path}' is not text; write it to a file: 'delta-sharing cat ... > file'."
             ) from None
         sys.stdout.write(printable(text.rstrip("\r\n").expandtabs()) + "\n")

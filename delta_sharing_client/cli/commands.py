@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.cli import output
     from delta_sharing_client.scans import ReadOutputs
 else:
-    # Most of it is a library for tables and colors, imported on first use.
+    # The module imports a library for tables and colors, which is slow, so it is imported on first use.
     _spec = importlib.util.find_spec("delta_sharing_client.cli.output")
     _spec.loader = importlib.util.LazyLoader(_spec.loader)
     output = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
@@ -70,14 +70,15 @@ FilterOption = Annotated[
 LimitOption = Annotated[Optional[int], typer.Option("--limit", metavar="N", help="Maximum number of rows.")]
 VersionOption = Annotated[
     Optional[str],
-    typer.Option("--version", metavar="N", help="Version to read; of an Iceberg table a snapshot's id, branch or tag."),
+    typer.Option("--version", metavar="N", help="Version to read; for an Iceberg table a snapshot id, branch or tag."),
 ]
 TimestampOption = Annotated[
     Optional[str],
     typer.Option("--timestamp", metavar="ISO8601", help="Read the version that was current at that time."),
 ]
 LineageOption = Annotated[
-    bool, typer.Option("--row-lineage", help="Add _row_id and when the row was updated: a version or sequence number.")
+    bool,
+    typer.Option("--row-lineage", help="Add _row_id, and the version or sequence number that last changed the row."),
 ]
 ToOption = Annotated[
     Optional[Path],
@@ -123,7 +124,7 @@ app.add_typer(profile_app, name="profile")
 
 @profile_app.command("list")
 def profile_list(settings: Settings) -> None:
-    """List the named profiles, the files NAME.share in ~/.config/delta-sharing; --profile takes a name, too.
+    """List the named profiles: the files NAME.share in ~/.config/delta-sharing. --profile also accepts a NAME.
 
     Example: delta-sharing profile list
     Example: delta-sharing profile list --json
@@ -207,7 +208,7 @@ def count(
     version: VersionOption = None,
     timestamp: TimestampOption = None,
 ) -> None:
-    """Print the number of rows, from the log if it states it.
+    """Print the number of rows, from the table's log if possible.
 
     Example: delta-sharing count demo.shop.orders
     Example: delta-sharing count demo.shop.orders --filter "amount > 100"
@@ -428,18 +429,21 @@ def read_changes(
 def follow_table(
     settings: Settings,
     table: TableArgument,
-    cursor: Annotated[Path, typer.Option("--cursor", metavar="FILE", help="File that keeps the place.")],
+    cursor: Annotated[Path, typer.Option("--cursor", metavar="FILE", help="File that stores the position.")],
     to: Annotated[
-        str, typer.Option("--to", "-o", metavar="DIR", help="Directory for one file a step; - for JSON lines.")
+        str,
+        typer.Option("--to", "-o", metavar="DIR", help="Directory for one file per step; - for JSON lines on stdout."),
     ] = "-",
     file_format: Annotated[
-        Optional[FileFormat], typer.Option("--format", metavar="FORMAT", help="Of the files; default: parquet.")
+        Optional[FileFormat], typer.Option("--format", metavar="FORMAT", help="Format of the files; default: parquet.")
     ] = None,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to ask for changes.")] = 60.0,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", help="Time between two requests for changes.")
+    ] = 60.0,
     available_now: Annotated[bool, typer.Option("--available-now", help="End with the latest version.")] = False,
     starting_version: Annotated[
         Optional[str],
-        typer.Option("--starting-version", metavar="N", help="Begin there (or: latest), without a snapshot."),
+        typer.Option("--starting-version", metavar="N", help="Begin at this version (or: latest), without a snapshot."),
     ] = None,
     starting_timestamp: Annotated[
         Optional[str], typer.Option("--starting-timestamp", metavar="ISO8601", help="Or at this time.")
@@ -547,8 +551,8 @@ def browse(
     def tell(address: str, is_opened: bool) -> None:
         output.print_json({"address": address}) if settings.as_json else sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
-        way = "It opens in your browser." if is_opened else "Open this address in a browser on this machine."
-        output.print_note(f"{way} It is for you alone: whoever has it sees what you see. Ctrl-C ends it.")
+        way = "The page opens in your browser." if is_opened else "Open this address in a browser on this machine."
+        output.print_note(f"{way} Keep the address secret: whoever has it sees what you see. Ctrl-C ends the page.")
 
     server.serve(settings.profile, port=port, opens=not no_open, tell=tell)
 
@@ -556,12 +560,14 @@ def browse(
 @app.command("mcp")
 def mcp_server(
     settings: Settings,
-    max_rows: Annotated[int, typer.Option("--max-rows", metavar="N", min=1, help="Rows of a query's result.")] = 200,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", metavar="N", min=1, help="Maximum number of rows in a result.")
+    ] = 200,
     max_megabytes: Annotated[
-        int, typer.Option("--max-megabytes", metavar="N", min=1, help="What one call may download.")
+        int, typer.Option("--max-megabytes", metavar="N", min=1, help="Maximum download of one call.")
     ] = 100,
     max_seconds: Annotated[
-        int, typer.Option("--max-seconds", metavar="N", min=1, help="How long one call may take.")
+        int, typer.Option("--max-seconds", metavar="N", min=1, help="Maximum duration of one call.")
     ] = 60,
 ) -> None:
     """Answer an assistant (Model Context Protocol) on stdin and stdout: list, describe and query what is shared.
@@ -608,11 +614,11 @@ def _write_rows(reader: "pa.RecordBatchReader", to: Path | None, file_format: Fi
 
 
 def _chosen_format(to: Path | None, file_format: FileFormat | None, settings: Settings) -> FileFormat:
-    """Return the format of the rows in ``to``, by the options; ``UsageError`` if they exclude each other."""
+    """Return the format of the rows in ``to``. Raises ``UsageError`` if the options exclude each other."""
     if settings.as_json:
         if file_format not in (None, FileFormat.JSONL, FileFormat.JSON):
             raise UsageError(
-                f"The option --json writes JSON lines, and --format asks for {file_format.value}; give one of them."
+                f"The option --json writes JSON lines, but --format requests {file_format.value}; give one of them."
             )
         is_array = str(to or "").lower().endswith((".json", ".json.gz"))
         return file_format or (FileFormat.JSON if is_array else FileFormat.JSONL)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.replica import Replica
 
 _NULL = Text("null", style="dim")
-# Narrower columns are not readable, and one text must not push the others off the terminal.
+# Narrower columns are not readable, and one long value must not push the other columns off the terminal.
 _NARROWEST_COLUMN = 8
 _LONGEST_CELL = 40
 _GAP = 2
@@ -171,7 +171,8 @@ def _is_number(column: Sequence[object]) -> bool:
 
 
 def _readable(value: object, between: str) -> Text:
-    """Return a value of a listing or a description as text for people; ``cell`` shows data of rows unchanged."""
+    """Return a value of a listing or a description in a form for people. For values in rows, use ``cell``, which
+    changes nothing."""
     if isinstance(value, Mapping):
         lines = [f"{name} = {one if isinstance(one, str) else compact_json(one)}" for name, one in value.items()]
         return Text(between.join(map(printable, lines)) or "none")
@@ -191,7 +192,7 @@ def _print(what: RenderableType) -> None:
 
 
 def _console(file: TextIO) -> Console:
-    # A pipe has no width: nothing is shortened.
+    # A pipe has no width, so nothing is shortened.
     return Console(file=file, highlight=False, width=None if file.isatty() else _PIPE_WIDTH)
 
 
@@ -242,7 +243,7 @@ def store_step(
     Raises ``UsageError`` if the folder cannot be written, or has files of another cursor, and the errors of
     ``Read.to_reader``; no file is written then.
     """
-    # Files of every format; most commands write none.
+    # Imported here: this imports the writers of all formats, and most commands write no file.
     from delta_sharing_client.outputs.file_writers import write_file, write_stream
 
     if folder is None and file_format not in (None, FileFormat.JSONL):
@@ -274,7 +275,7 @@ def store_step(
     if changes.end_version > changes.start_version:
         versions = f"versions {changes.start_version} to {changes.end_version}"
     what = "snapshot of" if changes.is_snapshot else "changes of"
-    again = ", which came before and were not committed" if changes.is_repeat else ""
+    again = " again, because they were not committed before" if changes.is_repeat else ""
     print_note(f"{rows} rows of the {what} {versions} written to {where}{again}")
 
 
@@ -288,8 +289,8 @@ def _step_file(changes: FollowedChanges, folder: Path, file_format: FileFormat) 
         raise UsageError(f"Cannot write into '{folder}': {error.strerror}. Choose another directory.") from None
     if any(step is not None and step[1] != ours for step in written):
         raise UsageError(
-            f"The directory '{folder}' has the changes of another cursor already. Choose another one, or delete what "
-            "is there."
+            f"The directory '{folder}' already contains the changes of a different cursor. Choose another directory, "
+            "or delete its files."
         )
     name = f"{changes.number:08d}-{kind}-{changes.start_version}-{changes.end_version}-{ours}"
     return folder / f"{name}.{file_format.value}"

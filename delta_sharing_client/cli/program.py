@@ -47,10 +47,9 @@ PROGRAM = "delta-sharing"
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 _WIDEST_HELP = 120
-# The words that newer releases of typer use for a wrong value.
+# The wording that newer releases of typer use for a wrong value.
 _PYDANTIC = re.compile(r"Input should be (?:a valid )?(.*?)(?:, unable to .*)?$")
-# sqlglot underlines the wrong word with escape sequences. For a command of two words the second counts only if a name
-# follows; otherwise it is the name.
+# Commands of two words. The second word belongs to the command only if a name follows; otherwise it is the name.
 _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
 
@@ -112,8 +111,8 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print the 
 class Settings:
     """The profile, and the form of the output.
 
-    ``profile`` is a path or URL, None for the environment's. ``as_json`` prints JSON instead of tables. ``verbose``
-    prints the cost of a read on stderr.
+    ``profile`` is a path or URL, ``None`` for the environment's profile. ``as_json`` prints JSON instead of tables.
+    ``verbose`` prints the cost of a read on stderr.
     """
 
     profile: str | None = None
@@ -145,7 +144,7 @@ class Program(typer.Typer):
 
         def register(function: CommandT) -> CommandT:
             text = inspect.cleandoc(function.__doc__ or "")
-            # In the list of commands a summary is complete and examples keep their lines.
+            # The list of commands shows the complete summary, and examples keep their lines.
             summary = " ".join(text.partition("\n\n")[0].split())
             own = {"help": text.replace("\n\nExample:", "\n\n\b\nExample:"), "short_help": summary}
             super(Program, self).command(name, cls=_Command, **{**own, **settings})(_for_typer(function, tells_cost))
@@ -249,7 +248,8 @@ def open_table(profile: str | None, text: str) -> SharedTable:
 
 
 def version_of_text(text: str | None) -> int | str | None:
-    """Return the version for an option's text: digits are a number, other text is the name of a branch or tag."""
+    """Return the version that an option's value means: digits are a number, anything else is the name of a branch or
+    tag."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
@@ -304,7 +304,7 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
         # The value after the command, or else before it.
         places = [part.params.get("profile") for part in (context, context.parent) if part is not None]
         profile_of_line = next((profile for profile in places if profile is not None), None)
-        # Without retries, because completion must be fast.
+        # Requests are not retried, because completion must be fast.
         client = SharingClient(profile_of_line, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
         return [name for name in names(client) if name.lower().startswith(incomplete.lower())]
     except DeltaSharingError:
@@ -378,7 +378,7 @@ def one_line(error: BaseException) -> str:
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         _drop_output()
-        return _fail(f"Cannot write the output: {error.strerror}. Make room, or choose another place.", ExitCode.USAGE)
+        return _fail(f"Cannot write the output: {error.strerror}. Free disk space or write elsewhere.", ExitCode.USAGE)
     usage = _usage_message(error)
     if usage == "":
         return ExitCode.USAGE  # the help, which was already printed
@@ -388,12 +388,13 @@ def _unforeseen(error: Exception) -> int:
 
 
 def _warn(message: Warning, *_: object) -> None:
-    # The position in the code is useless to a user.
+    # The position in the code, which Python would print, is useless to a user.
     sys.stderr.write(f"{PROGRAM}: {one_line(message)}\n")
 
 
 def _usage_message(error: Exception) -> str | None:
-    """Return the text of a mistake on the command line, "" if there is nothing to print, None for any other error.
+    """Return the message for a mistake on the command line: "" if there is nothing to print, ``None`` for any other
+    error.
 
     Older releases of typer raise click's exceptions and newer ones their own; both format themselves.
     """
@@ -406,7 +407,7 @@ def _usage_message(error: Exception) -> str | None:
     message = " ".join(str(formatter()).replace("Value error, ", "").split()).rstrip(".")
     message = _PYDANTIC.sub(r"expected \1", message)
     if message.startswith("Got unexpected extra argument"):
-        message += ". Write SQL, and whatever else has spaces, in quotes"
+        message += ". Put SQL, and anything else with spaces, in quotes"
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
     return f"{message}{'' if message.endswith('?') else '.'} See: {path} --help"
@@ -418,7 +419,7 @@ def _leave_pipe() -> int:
 
 
 def _drop_output() -> None:
-    # The output has no reader any more, and flushing at exit must not fail.
+    # Nobody reads the output any more, and flushing it at exit must not fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

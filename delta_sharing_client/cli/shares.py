@@ -56,7 +56,7 @@ KindOption = Annotated[
 ]
 
 
-# In the order in which a name is looked up.
+# The kinds of assets, in the order in which a name is looked up.
 KIND_NOUNS = ("table", "volume", "model", "skill")
 
 
@@ -220,7 +220,7 @@ def describe(
     """
     nouns = _asked_kinds(version, timestamp, alias, kind)
     if len(nouns) == len(KIND_NOUNS) and "#" not in asset and asset.count(".") < 2:
-        # An incomplete name of an asset is refused below.
+        # A name with too few parts for an asset is refused below.
         with contextlib.suppress(_NoPlace):
             _describe_place(settings, asset)
             return
@@ -275,7 +275,8 @@ def _shown(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked_kinds(version: str | None, timestamp: str | None, alias: str | None, kind: str | None) -> list[str]:
-    """Return the kinds of assets that options describe; ``UsageError`` if they exclude each other."""
+    """Return the kinds of assets to which the options apply. Raises ``UsageError`` if the options exclude each
+    other."""
     kinds = list(KIND_NOUNS)
     if kind is not None and kind.lower() not in kinds:
         raise UsageError(f"Expected one of {', '.join(kinds)} for --kind, found {kind!r}.")
@@ -298,7 +299,8 @@ def _is_shared(client: "SharingClient", noun: str, name: "AssetName") -> bool:
 
 
 def _near(client: "SharingClient", name: "AssetName") -> str:
-    """Return a sentence with the shared asset of any kind whose name is nearest, "" if none is near."""
+    """Return a sentence that suggests the shared asset, of any kind, with the most similar name; "" if none is
+    similar."""
     names = {f"{share}.{one.schema}.{one.name}": one.kind.noun for share, one in everything(client)}
     spelled = {one.lower(): one for one in names}
     near = difflib.get_close_matches(str(name).lower(), spelled, n=1)

@@ -61,33 +61,34 @@ def make_server(profile: ProfileSource, limits: Limits) -> _Server:
 
 
 def serve(profile: ProfileSource, limits: Limits) -> None:
-    """Answer an assistant on stdin and stdout until stdin is closed; on the main thread.
+    """Serve an assistant on stdin and stdout until stdin is closed. Call it on the main thread.
 
-    If a call still runs then, the process ends: nobody waits for its result. Raises ``DeltaSharingError`` for the
-    profile.
+    If a call still runs then, the process ends, because nobody waits for its result. Raises ``DeltaSharingError`` if
+    the profile cannot be used.
     """
     server = make_server(profile, limits)
-    # Ctrl-C ends the process at once: the SDK would wait for its thread that reads stdin, and there is nothing to save.
+    # Ctrl-C ends the process at once. The SDK would wait for its thread that reads stdin, and there is nothing to save.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         server.run("stdio")
     finally:
         signal.signal(signal.SIGINT, before)
         if server.running:
-            # Python would wait for the threads of calls, up to their limit of seconds.
-            with contextlib.suppress(OSError, ValueError):  # a host that was killed reads no more
+            # Python would wait for the threads of calls, up to their time limit.
+            with contextlib.suppress(OSError, ValueError):  # the host may have been killed
                 sys.stdout.flush()
             os._exit(0)
 
 
 class _Server(MCPServer):
-    """Refuses arguments that a tool does not have: the SDK drops them, so that a filter would select all rows."""
+    """Refuses arguments that a tool does not have. The SDK would ignore them, so a call with a misspelled filter would
+    return all rows."""
 
     def __init__(self, limits: Limits, arguments: Mapping[str, Sequence[str]]) -> None:
         super().__init__("delta-sharing", instructions=_INSTRUCTIONS, version=__version__, log_level="CRITICAL")
         self._limits = limits
         self._arguments = arguments
-        # One for each call that runs on a thread.
+        # One object for each call that runs on a thread.
         self.running: set[object] = set()
 
     async def list_tools(self) -> list[Tool]:
@@ -111,7 +112,7 @@ class _Server(MCPServer):
         argument = problem["loc"][0]
         if problem["type"] == "missing":
             raise self._refusal(f"The tool '{name}' needs the argument '{argument}'.")
-        raise self._refusal(f"The argument '{argument}' of the tool '{name}' is wrong: {problem['msg']}.")
+        raise self._refusal(f"The argument '{argument}' of the tool '{name}' has a wrong value: {problem['msg']}.")
 
     def _refusal(self, reason: str) -> ToolError:
         return ToolError(marked({"error": reason}, self._limits.characters))
@@ -135,14 +136,14 @@ def _on_thread(call: Callable[..., object], limits: Limits, running: set[object]
                 )
             return marked(result, limits.characters)
         except TimeoutError:
-            reason = f"The call took more than {limits.seconds} seconds and was ended. Ask for less."
+            reason = f"The call took more than {limits.seconds} seconds and was ended. Request less data."
         except DeltaSharingError as error:
             reason = _ADDRESS.sub("<address>", str(error))
         except Exception as error:
             reason = (
-                f"The call failed with an unexpected {type(error).__name__}. This is a fault of delta_sharing_client."
+                f"The call failed with an unexpected {type(error).__name__}. This is a bug in delta_sharing_client."
             )
-        # Without the error as its context, whose text and frames may contain secrets.
+        # Raised outside the handler, because an error in its context could reveal secrets by its text and frames.
         raise ToolError(marked({"error": reason}, limits.characters))
 
     return run

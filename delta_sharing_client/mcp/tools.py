@@ -1,4 +1,4 @@
-"""The requests that an assistant can make of a share. Every tool reads and none writes; the profile is fixed."""
+"""The tools that an assistant can call. All of them only read, and the profile is fixed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_LISTED = 500
 MOST_TEXT = 64_000
 _MOST_COLUMNS = 500
 _TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
-# Each setting keeps SQL from accessing something outside the share. The last one prevents changes to the others.
+# The settings keep SQL from accessing anything but shared tables. The last one prevents changes to the others.
 _CONFINEMENT = (
     "SET streaming_buffer_size = '1MB'",
     "SET temp_directory = ''",
@@ -57,7 +57,7 @@ class LimitedScan(Scan):
         return cls(**settings, allowance=allowance)
 
     def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
-        # Only a complete listing states the bytes.
+        # Only a complete listing shows how many bytes the read downloads.
         return self.plan(options)
 
     def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
@@ -93,7 +93,9 @@ class Tools:
         entry = next((one for one in entries if one.name.lower() == asset.name.lower()), None)
         if entry is None:
             near = self._client.rest.near_names(name, KINDS)
-            raise NotFoundError(f"Nothing with the name '{name}' is shared. {near or 'list_assets lists what is.'}")
+            raise NotFoundError(
+                f"Nothing with the name '{name}' is shared. {near or 'The tool list_assets lists what is shared.'}"
+            )
         opened = getattr(self._client, entry.kind.noun)(asset)
         # The assistant does not need the location of the files.
         facts = {key: value for key, value in opened.facts().items() if "location" not in key.lower()}
@@ -104,7 +106,7 @@ class Tools:
 
     def _described_table(self, name: AssetName) -> dict[str, object]:
         facts, columns = describe_table(self._client.table(name))
-        # Its properties and features are long, and rarely useful.
+        # The table's properties and features are left out: they are long, and rarely useful.
         shown = {"kind": "table", **{key: facts[key] for key in _TABLE_FACTS}}
         shown_columns = [{key: shortened(value) for key, value in column.items()} for column in columns]
         return _stated(shown) | _counted("columns", list(map(_stated, shown_columns)), _MOST_COLUMNS)
@@ -118,7 +120,7 @@ class Tools:
             return rows_result(reader, reader.schema, rows)
 
     def query(self, sql: str) -> dict[str, object]:
-        """Run one SQL query of DuckDB over shared tables, which it names in full: share.schema.table."""
+        """Run one SQL query with DuckDB over shared tables. The query must name tables in full: share.schema.table."""
         allowance = Allowance(self._limits.megabytes)
         connection = queries.connect()
         ends = threading.Timer(self._limits.seconds, connection.interrupt)
@@ -137,7 +139,7 @@ class Tools:
             connection.close()
 
     def explain(self, table: str, columns: Sequence[str] | None = None, where: str | None = None) -> dict[str, object]:
-        """Say which files and bytes a read would download; ``where`` is a condition of SQL, as in amount > 100."""
+        """Report which files and bytes a read would download; ``where`` is an SQL condition such as amount > 100."""
         scan = self._client.table(table).scan(columns, filter=where)
         plan = scan.plan()
         return {
@@ -149,7 +151,7 @@ class Tools:
         }
 
     def history(self, table: str, versions: int = 20) -> dict[str, object]:
-        """Return the last versions of a table, with what changed."""
+        """Return the last versions of a table, and what changed in each."""
         if not 1 <= versions <= MOST_SAMPLED:
             raise UsageError(f"'versions' must be from 1 to {MOST_SAMPLED}, found {versions}.")
         shared = self._client.table(table)
@@ -165,13 +167,13 @@ class Tools:
         }
 
     def list_files(self, volume: str, pattern: str | None = None) -> dict[str, object]:
-        """List the files of a volume; ``pattern`` as in reports/*.csv."""
+        """List the files of a volume; ``pattern`` is a glob such as reports/*.csv."""
         files = self._client.volume(volume).files(pattern=pattern)
         listed = [{"path": file.path, "size": file.size} for file in itertools.islice(files, MOST_LISTED + 1)]
         return _counted("files", listed, MOST_LISTED, total="more")
 
     def read_file(self, volume: str, path: str, offset: int = 0) -> dict[str, object]:
-        """Return the text of a file of a volume, at most 64 kB from the byte ``offset`` on."""
+        """Return the text of a file in a volume: at most 64 kB, starting at byte ``offset``."""
         if offset < 0:
             raise UsageError(f"'offset' must be 0 or more, found {offset}.")
         with self._client.volume(volume).open(path) as stream:
@@ -205,7 +207,7 @@ def _counted(name: str, items: Sequence[Mapping[str, Any]], most: int, total: st
 
 def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:
     kept = data[:MOST_TEXT]
-    # A character of UTF-8 has at most four bytes; the cut may be inside one.
+    # A character in UTF-8 has at most four bytes, and the cut may be inside one.
     for end in range(len(kept), max(len(kept) - 4, -1), -1):
         try:
             text = kept[:end].decode("utf-8")
@@ -215,5 +217,5 @@ def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:
             continue
         if len(data) <= MOST_TEXT:
             return {"text": text}
-        return {"text": text, "cut": f"There is more; go on with offset {offset + end}."}
+        return {"text": text, "cut": f"There is more; continue with offset {offset + end}."}
     raise UsageError(f"{subject} is not UTF-8 text at byte {offset}, and this tool returns only text.")

@@ -88,17 +88,17 @@ else:  # PySpark 4.1 and older
 
 LEAST_PARTITION = 4 * 1024 * 1024
 SIZE_LABEL = "delta-sharing-size:"
-"""Stands in the pickle of a partition before its bytes and its rows, 16 digits each: ``PushDown.java`` finds it."""
+"""Precedes the numbers of bytes and rows, 16 digits each, in a partition's pickle. ``PushDown.java`` finds it."""
 LARGE_READ = 4 * 1024**3
-"""Bytes of files from which on a read of everything is worth a word."""
+"""The least size of the files, in bytes, for which a read of all columns and rows logs a warning."""
 Limit = Any
-"""A ``ReadLimit`` of PySpark, or ``None`` where it has none."""
+"""PySpark's ``ReadLimit``; ``None`` in the releases that have no limits."""
 _LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
 def one_sentence(wanted: bool = True) -> Iterator[None]:
-    """Make PySpark show our error without a traceback before it; only for use in a Python worker."""
+    """Make PySpark show an error of this package without a traceback before it. Use it only in a Python worker."""
     try:
         yield
     except DeltaSharingError:
@@ -119,8 +119,8 @@ class FilePartition(InputPartition):
 
     def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, bytes]]:
         size, rows = read_size(self.part)
-        # Spark's pickler inspects every object in Python, so the objects that need it are pickled already
-        # (``send_together``).
+        # Spark's pickler inspects every object in Python, which is slow. So the part is pickled here; objects that need
+        # Spark's pickler were pickled before (``send_together``).
         return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", pickle.dumps(self.part))
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -141,21 +141,22 @@ def _digits(number: int | None) -> str:
 def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None = None) -> list[FilePartition]:
     """Return the partitions of ``plan`` for ``parallelism`` concurrent tasks.
 
-    As for Spark's own file sources: an equal share, but at least 4 MiB (a task costs tens of milliseconds) and at most
-    ``max_partition_bytes``, as far as files allow. ``plan_id`` identifies the plan on an executor.
+    As with Spark's own file sources, each task gets an equal part, but at least 4 MiB (a task costs tens of
+    milliseconds) and at most ``max_partition_bytes``, as far as the files allow. ``plan_id`` identifies the plan on an
+    executor.
     """
     total = sum(map(read_cost, plan.tasks))
     share = min(options.max_partition_bytes, max(LEAST_PARTITION, -(-total // max(1, options.parallelism))))
     count = max(1, -(-total // share))
     if options.read.limit is None and plan.limit:
-        # Spark pushed the limit and counts itself: each part may return that many rows.
+        # Spark pushed the limit and counts rows itself, so each part may return that many rows.
         whole = partition(dataclasses.replace(plan, limit=None), count, plan_id)
         return _file_partitions([limited(part, plan.limit) for part in whole])
     return _file_partitions(partition(plan, count, plan_id))
 
 
 def plan_packed(found: ScanStream, tasks: PackedTasks, options: SparkOptions) -> list[FilePartition]:
-    """Like ``plan_partitions``, for very many files: they are not split, into at most some thousand tasks."""
+    """Like ``plan_partitions``, but for very many files, which are not split and form at most a few thousand tasks."""
     total = sum(chunk.cost for chunk in tasks.chunks)
     parts = packed_partitions(found.context, tasks, -(-total // options.max_partition_bytes))
     return _file_partitions([part if found.limit is None else limited(part, found.limit) for part in parts])
@@ -171,9 +172,9 @@ def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed
     asked = (options.read.columns, options.read.filter, options.read.limit)
     if size > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
-            "The read of %s takes all columns and rows of %d files, %.1f GB: Spark does not tell a Python data source "
-            "what 'where' and 'select' ask of the DataFrame, so they do not make it less. The options 'columns' and "
-            "'filter' do: .option('columns', 'id, name').option('filter', \"day >= '2024-01-01'\").",
+            "The read of %s downloads all columns and rows of %d files, %.1f GB: Spark does not pass 'where' and "
+            "'select' of the DataFrame to a Python data source, so they do not reduce it. Use the options 'columns' "
+            "and 'filter' instead: .option('columns', 'id, name').option('filter', \"day >= '2024-01-01'\").",
             options.table,
             files,
             size / 1e9,
@@ -194,7 +195,7 @@ class BatchReader(DataSourceReader):
     _is_narrowed: bool = False
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the packed files, like ``plan``."""
+        """Return the same partitions as ``plan``."""
         with one_sentence():
             return self.plan()
 
@@ -230,26 +231,28 @@ class CheckReader(DataSourceReader):
         return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the arriving rows; raise ``ValueError`` if the query's conditions did not arrive."""
+        """Yield the rows that the pushed conditions select; raise ``ValueError`` if the query's conditions did not
+        arrive."""
         return self_check.rows(self._schema, self._pushed)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a table: its initial snapshot, then the versions after it, or the versions from a start on."""
+    """Follows a table: reads its initial snapshot and then the versions after it, or only the versions from a given
+    start on."""
 
     def __init__(self, table: ServedTable, columns: Columns, described: TableHead) -> None:
         self._table = table
         self._columns = columns
         self._described = described
         self._followed: Follower | None = None
-        # PySpark 4.0 and 4.1 do not pass the start of a batch: it is the end of the last one.
+        # PySpark 4.0 and 4.1 do not pass the start of a batch, which is the end of the previous batch.
         self._position: dict[str, Any] = BEGINNING.to_json()
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_followed": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return always the same offset, because Spark asks again after a crash and expects the same offset."""
+        """Return always the same offset, because Spark calls this again after a crash and expects the same result."""
         return BEGINNING.to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
@@ -261,11 +264,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin if found == offset else found.to_json()
 
     def getDefaultReadLimit(self) -> Limit:
-        """Return a placeholder for all limits: Spark can only pass one, and the options have the rest."""
+        """Return a placeholder for all limits: Spark can pass only one, and the options contain the others."""
         return default_limit(self._follower.budget())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the known end of the table, for the query's progress."""
+        """Return the latest known offset of the table, for the query's progress."""
         found = self._follower.reported()
         return None if found is None else found.to_json()
 
@@ -275,7 +278,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._follower.clock.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the files between two offsets, packed. After a restart this is called first, for a replay."""
+        """Return the partitions of the files between two offsets. After a restart, Spark calls this first, to replay a
+        batch."""
         with self._telling():
             begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
             self._position = end
@@ -371,8 +375,8 @@ class DeltaSharingSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
-        # Parsed options do not come from a Spark worker. Credentials are available where this instance is made, but not
-        # where the offsets of a stream are requested.
+        # With parsed options, this is not a Spark worker. The credentials are looked up now: they are available where
+        # this instance is created, but not where the offsets of a stream are requested.
         self._by_spark = parsed is None
         with one_sentence(self._by_spark):
             super().__init__(session_credentials.found_by(options))
@@ -399,7 +403,7 @@ class DeltaSharingSource(DataSource):
         self._described = self._describe(Operation.SNAPSHOT)
         text = self._described.metadata.schema_string
         if self._parsed.read.columns is None:
-            # The DataFrame may be stored, and a warning in Spark's planner is not visible to the user.
+            # This is an error, because the DataFrame may be stored, and users do not see warnings from Spark's planner.
             check_nothing_left_out(parse_schema(text), f"The DataFrame of '{self._parsed.table}'")
         return relation_columns(text, self._parsed.of_format(self._described.table_format)).schema
 
@@ -444,8 +448,8 @@ class DeltaSharingSource(DataSource):
         """Refuse to write: a shared table is read-only."""
         with one_sentence(self._by_spark):
             raise UsageError(
-                f"The format '{self.name()}' only reads: a shared table is written by its provider. Write to another "
-                "format."
+                f"The format '{self.name()}' is read-only, because only the provider can write to a shared table. Use "
+                "a different format for writing."
             )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
@@ -461,7 +465,8 @@ class DeltaSharingSource(DataSource):
 
 
 class DeltaSharingAlias(DeltaSharingSource):
-    """The same source under its own name, because the JVM connector's jar may be ``deltaSharing`` on the class path."""
+    """The same source under a name of its own, because the JVM connector's jar on the class path may provide
+    ``deltaSharing``."""
 
     @classmethod
     def name(cls) -> str:

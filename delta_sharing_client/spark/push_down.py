@@ -1,7 +1,7 @@
 """Passes ``where``, ``select`` and ``limit`` of a query to the Python data source of its scan.
 
-Spark does not do this, so the classes of ``PushDown.java`` do; Janino, which Spark ships, compiles them in the
-driver. They use internal classes of Spark, so each session tests them first; if the test fails, frames are created
+Spark does not do this, so the classes of ``PushDown.java`` do; Janino, which Spark ships, compiles them in the driver.
+They use internal classes of Spark, so they are tested in each session first; if the test fails, DataFrames are created
 without them.
 """
 
@@ -42,14 +42,14 @@ _RESERVED = ("spark_catalog", "system")
 _SERVICE = "org.apache.spark.sql.sources.DataSourceRegister"
 _CONNECTOR = "io.delta.sharing.spark.DeltaSharingDataSource"
 _LOG = logging.getLogger(__name__)
-# The class loader of the compiled classes for each JVM, and for each session whether they work.
+# For each JVM, the class loader of the compiled classes; for each session, whether they work.
 _loaders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _checked: weakref.WeakKeyDictionary[SparkSession, bool] = weakref.WeakKeyDictionary()
 
 
 def works(session: SparkSession) -> bool:
-    """Whether the format ``FORMAT`` works in ``session``; tested on the first call, and a failure is logged. The
-    setting ``spark.delta.sharing.pushDown`` turns it off."""
+    """Return whether the format ``FORMAT`` works in ``session``. The first call tests this and logs a failure. The
+    setting ``spark.delta.sharing.pushDown`` can turn push-down off."""
     if str(session.conf.get(SWITCH, "true")).lower() == "false":
         return False
     if session not in _checked:
@@ -61,8 +61,8 @@ def works(session: SparkSession) -> bool:
         except Exception as error:  # whatever the reason, reads work without push-down
             _checked[session] = False
             _LOG.warning(
-                "Spark reads shared tables without push-down, so 'where' and 'select' skip nothing; the arguments "
-                "'columns' and 'filter' do. The classes for it do not work with this Spark: %s",
+                "Spark reads shared tables without push-down, so 'where' and 'select' do not reduce downloads; use the "
+                "arguments 'columns' and 'filter'. The push-down classes do not work with this Spark: %s",
                 str(error).splitlines()[0] if str(error) else type(error).__name__,
             )
     return _checked[session]
@@ -80,8 +80,8 @@ def classes(session: SparkSession) -> Iterator[DataFrameReader]:
     if jvm not in _loaders:
         compiler = _compiled(jvm, before)
         loader = compiler.getClassLoader()
-        # All at once: a class loaded after add_spark_jar would come from the jar, which has different classes of these
-        # names.
+        # All classes are loaded now: a class that is loaded after add_spark_jar would come from the jar, which has
+        # different classes of the same names.
         for name in compiler.getBytecodes():
             loader.loadClass(name)
         _loaders[jvm] = loader
@@ -112,7 +112,7 @@ def profile_setting(session: SparkSession | None) -> str | None:
 
 
 def write_spark_jar(path: str | os.PathLike[str]) -> None:
-    """Write the compiled classes and their service entry; see ``loaders.write_spark_jar``."""
+    """Write a jar of the compiled classes and their service entry; see ``loaders.write_spark_jar``."""
     _check_version()
     own: Any = None
     try:
@@ -126,7 +126,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
     except Exception as error:  # PySpark has several session classes
         raise UsageError(
             f"The jar cannot be compiled here, because Java or Spark's jars are missing ({type(error).__name__}). "
-            "Write it where Spark is installed, and give its path."
+            "Write it on a machine that has Spark, and give its path."
         ) from None
     try:
         parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -173,12 +173,12 @@ def _add(session: SparkSession, jar: str) -> None:
     if _can_load(loader, _CONNECTOR):
         raise UsageError(
             "The jar of the JVM connector is on the class path, so two sources would be called 'deltaSharing'. Use "
-            "load_as_spark, or leave that jar out."
+            "load_as_spark, or remove that jar."
         )
     try:
         loader.addURL(jvm.java.io.File(jar).toURI().toURL())
     except Exception:  # another kind of loader
-        raise UsageError(f"Spark's class loader takes no jar. Start Spark with '--jars {jar}'.") from None
+        raise UsageError(f"Spark's class loader accepts no more jars. Start Spark with '--jars {jar}'.") from None
 
 
 def _can_load(loader: Any, name: str) -> bool:
@@ -190,7 +190,7 @@ def _can_load(loader: Any, name: str) -> bool:
 
 
 def _has_jar(session: SparkSession) -> bool:
-    """Whether ``session`` finds ``FORMAT`` by itself."""
+    """Return whether ``session`` finds ``FORMAT`` by itself."""
     try:
         session.read.format(FORMAT).schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check").schema  # noqa: B018
     except Exception:  # its class depends on the Spark version and session type
@@ -223,8 +223,8 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
         raise UsageError("A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach.")
     if not works(session):
         raise UsageError(
-            "A catalog needs a session of PySpark 4.0 or newer in which push-down works, and this one is not; the log "
-            "says why. Load the tables one by one with load_as_spark."
+            "A catalog needs PySpark 4.0 or newer, and push-down, which does not work in this session; the log says "
+            "why. Load the tables one by one with load_as_spark."
         )
     session.conf.set(f"spark.sql.catalog.{name}", CATALOG)
     options = session_credentials.given_to(session, fields)
@@ -234,15 +234,15 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
 
 
 def _check_catalog(session: SparkSession, name: str) -> None:
-    """Refuse a ``name`` that is already used by a catalog: another catalog must not receive the credentials."""
+    """Refuse a ``name`` that a catalog already has: a different catalog must not receive the credentials."""
     if not name.isidentifier():
-        raise UsageError(f"'{name}' is not a name for a catalog. Use letters, digits and underscores.")
+        raise UsageError(f"'{name}' cannot be the name of a catalog. Use letters, digits and underscores.")
     views = session.conf.get("spark.sql.globalTempDatabase", "global_temp")
     if name.lower() in (*_RESERVED, str(views).lower()):
         raise UsageError(f"Spark reserves '{name}', so it cannot be the name of a catalog. Choose another name.")
     other = session.conf.get(f"spark.sql.catalog.{name}", None)
     if other not in (None, CATALOG):
-        raise UsageError(f"'{name}' is a catalog of this session already, of the class {other}. Choose another name.")
+        raise UsageError(f"This session already has a catalog '{name}', of the class {other}. Choose another name.")
 
 
 # === The self-check ===
@@ -251,7 +251,8 @@ def _check_catalog(session: SparkSession, name: str) -> None:
 def _check(session: SparkSession) -> None:
     """Run a query with a condition and one without columns, in one job; raises if the rows are wrong.
 
-    They use our own format, because Spark starts Python processes for each format, and later reads use these.
+    The queries use our own format, because Spark starts Python processes for each format, and later reads reuse these
+    processes.
     """
     register(session)
     with classes(session) as reader:
@@ -264,7 +265,7 @@ def _check(session: SparkSession) -> None:
 def register(session: SparkSession) -> None:
     """Register the data source under our own name, which no jar uses, unless ``session`` already finds it.
 
-    PySpark usually does, and logs a warning if it is registered again. With Spark Connect the server finds it.
+    PySpark usually finds it, and logs a warning if it is registered again. With Spark Connect the server finds it.
     """
     if context_of(session) is None:
         return

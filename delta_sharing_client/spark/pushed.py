@@ -3,7 +3,7 @@
 The predicates are Spark's (``org.apache.spark.sql.connector.expressions.filter.Predicate``) as JSON: a column is
 ``{"column": [name, ...]}``, a constant ``{"type": "bigint", "value": "7"}`` with the text of Spark's internal value,
 and everything else ``{"name": "AND", "children": [...]}``. Spark filters the rows again, so a predicate may be weakened
-or omitted, and it is if its meaning differs here. Only conditions that cannot fail are used, because Spark might never
+or omitted, as it is if its meaning differs here. Only conditions that cannot fail are used, because Spark might never
 evaluate a failing one.
 """
 
@@ -45,7 +45,7 @@ Told = Mapping[str, Any]
 
 
 def not_for_users(name: str) -> UsageError:
-    """Return the error for an option of our own classes that they did not write."""
+    """Return the error for an option that only our own classes may set, but did not."""
     return UsageError(f"Option '{name}' is set by this data source itself; leave it out.")
 
 
@@ -59,7 +59,7 @@ class Pushed:
 
     @classmethod
     def parse(cls, name: str, text: str) -> Pushed:
-        """Parse the option ``name``; ``UsageError`` if our own classes did not write it."""
+        """Parse the option ``name``. Raises ``UsageError`` if our own classes did not write it."""
         try:
             found = json.loads(text)
             return cls(tuple(found["predicates"]), found.get("limit"))
@@ -76,7 +76,7 @@ class Pushed:
 
 
 class _OtherMeaningError(Exception):
-    """None of our conditions has the value of a predicate."""
+    """No condition of ours always has the same value as a predicate."""
 
 
 class _Reading:
@@ -102,7 +102,8 @@ class _Reading:
         return found
 
     def same(self, told: Told) -> Expression:
-        """Return a condition with the same value as ``told``: true, false or unknown. Raises if there is none."""
+        """Return a condition that always has the same value as ``told``: true, false or unknown. Raises
+        ``_OtherMeaningError`` if there is none."""
         name, children = told["name"], told["children"]
         match name:
             case "AND":
@@ -145,7 +146,8 @@ class _Reading:
         return Column(path), found.simpleString()
 
     def constant(self, told: Told, type_name: str) -> Literal:
-        """Return a constant of the Spark type ``type_name``; for other types Spark would have cast the column."""
+        """Return a constant of the Spark type ``type_name``. No other type is possible, because Spark would have cast
+        the column."""
         read = _VALUES[_family(type_name)]
         if told.get("type") != type_name:
             raise _OtherMeaningError
@@ -166,7 +168,7 @@ class _Reading:
         return column, other, is_exchanged
 
     def text(self, children: Sequence[Told]) -> tuple[Column, str]:
-        """Return the column and the text of a text comparison."""
+        """Return the column and the constant of a string comparison."""
         column, type_name = self.column(children[0])
         part = self.constant(children[1], "string").value
         if type_name != "string" or part is None:
@@ -198,4 +200,4 @@ _VALUES: dict[str, Callable[[str], Value]] = {
     "timestamp_ntz": _moment(Zone.LOCAL),
     "time": lambda text: Clock(int(text)),
 }
-"""How Spark's internal value of a type is read from its text."""
+"""For each type, a function that parses Spark's internal value from a string."""

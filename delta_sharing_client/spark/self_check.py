@@ -34,18 +34,18 @@ _ROWS: list[dict[str, Any]] = [
     {"id": 4, "a.b": "it's", "x": -0.0, "day": 19_002, "s": {"y": 4, "z": None}},
 ]
 CONDITION = "`a.b` = 'it\\'s' AND (x > 1 OR s.y IN (4, 5)) AND id <> 1 AND day >= DATE'2022-01-08'"
-"""Selects the last row; a query with it must ask for ``id`` and ``s.y``, one without it for no column."""
+"""Selects the last row. A query with this condition must request ``id`` and ``s.y``; a query without it, no column."""
 
 
 def rows(schema: StructType, pushed: Pushed) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that ``pushed`` selects, in the columns of ``schema``; ``ValueError`` if something was not
-    pushed."""
+    """Yield the rows that ``pushed`` selects, with the columns of ``schema``. Raises ``ValueError`` if something was
+    not pushed."""
     found = pa.RecordBatch.from_pylist(_ROWS, schema=_ARROW)
     told = pushed.filter(SCHEMA, _ARROW)
     if len(schema.names) > 1:  # a counting query has no condition
         if told is None:
-            raise ValueError("The predicates of a query do not arrive.")
+            raise ValueError("The predicates of a query did not arrive.")
         if "z" in schema.simpleString():
-            raise ValueError("The columns of a query do not arrive.")
+            raise ValueError("The columns of a query did not arrive.")
         found = found.filter(mask(bind(told, _ARROW), found))
     yield conform(found, target_schema(schema))

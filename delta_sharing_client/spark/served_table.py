@@ -34,7 +34,7 @@ from delta_sharing_client.spark.types import Columns
 
 
 class ServedTable(FollowedTable):
-    """A table of a server, with the options of one relation. Pickles."""
+    """A table of a server, with the options of one relation. Can be pickled."""
 
     def __init__(self, options: SparkOptions, operation: Operation) -> None:
         self.options = options
@@ -43,7 +43,7 @@ class ServedTable(FollowedTable):
         super().__init__(rest, options, read, options.read_options(waiting=False), operation)
 
     def describe_loaded(self, version: int | None) -> TableHead:
-        """Like ``describe``: as of ``version``, if it is not the latest any more and the server supports this."""
+        """Like ``describe``, but as of ``version``, if that is no longer the latest and the server supports this."""
         head = self.describe()
         if version is None or head.version == version:
             return head
@@ -55,8 +55,8 @@ class ServedTable(FollowedTable):
     def plan_batch(self, columns: Columns, version: int) -> ScanStream:
         """Plan a batch read of the snapshot or change feed in the options.
 
-        By default, the snapshot is that of ``version``, and the feed ends there. Raises ``SchemaChangeError`` if the
-        table has changed since ``version``, and the server does not share its history.
+        By default, the snapshot at ``version`` is read, and the feed ends at ``version``. Raises ``SchemaChangeError``
+        if the table has changed since ``version``, and the server does not share its history.
         """
         options = self.options
         asked = (options.read.limit, None if options.pushed is None else options.pushed.limit)
@@ -79,11 +79,12 @@ class ServedTable(FollowedTable):
         return self._plan_snapshot(read, version)
 
     def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanStream:
-        # Without shared history a version can only be compared, so the latest one is requested first.
+        # If the history is not shared, an old version cannot be requested. So this requests the latest first, and
+        # compares its number.
         latest: int | None = None
         try:
             found = self._planned(stream_table, read)
-        except UsageError:  # the request fitted the schema of ``version``
+        except UsageError:  # the columns and the filter fit ``version``, but not the latest
             pass
         else:
             latest = found.context.version
@@ -91,8 +92,8 @@ class ServedTable(FollowedTable):
                 return found
             found.close()
             if version < 0:
-                # Nothing had been committed to this Iceberg table when the DataFrame was created: a closed listing has
-                # no files.
+                # Nothing had been committed to this Iceberg table when the DataFrame was created. A closed listing
+                # yields no files.
                 return found
         pinned = dataclasses.replace(read, version=version)
         try:
@@ -102,8 +103,8 @@ class ServedTable(FollowedTable):
                 raise
             raise SchemaChangeError(
                 f"The table has changed from version {version}, with which the DataFrame was created, to "
-                f"{'another one' if latest is None else latest}, and its provider does not share its history: "
-                f"{error.message.rstrip('.')}. Load it again.",
+                f"{'a newer version' if latest is None else latest}, and its provider does not share its history: "
+                f"{error.message.rstrip('.')}. Load the table again.",
                 table=self.name,
                 version=latest,
             ) from None
@@ -127,12 +128,13 @@ def user_agent(operation: Operation, caller: str | None) -> str:
     return " ".join([*parts, f"callerOrg-{caller}"] if caller else parts)
 
 
-# === What a catalog asks ===
+# === Requests of the Spark catalog ===
 
 
 def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
-    """Return the answer to a question of ``PushDown.java``'s catalog as a schema: for the option ``tell``, the names
-    below the option ``namespace``, or the columns of ``table``, with the version in an additional last field.
+    """Return the response to a request of ``PushDown.java``'s catalog, in the form of a schema. If the option ``tell``
+    is ``names``, its fields are named after the items in ``namespace``; otherwise they are the columns of ``table``,
+    and an additional last field has the version.
 
     A schema that Spark infers costs a Python worker, and no job. Errors are returned in the schema too, because Spark
     would wrap an error of a Python worker.

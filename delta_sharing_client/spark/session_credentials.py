@@ -1,4 +1,4 @@
-"""Credentials on their way from a session to the data source.
+"""Passes credentials from a session to the data source.
 
 Spark shows the options of a classic session nowhere. A server of Spark Connect, however, writes every plan with all
 options into the event log and on its UI's page "Connect". So the plan contains random bytes, and a file among the
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OPTION = "credentials"
 _REFERENCE = re.compile(r"(delta-sharing-[0-9a-f]{32}):([A-Za-z0-9+/=]+)")
-# The credentials that each session of Spark Connect was sent, with the reference to them.
+# For each session of Spark Connect: the credentials that were sent, and the reference to each.
 _sent: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
@@ -70,8 +70,8 @@ def fields_of(profile: Profile) -> dict[str, str] | None:
 
 
 def given_to(session: SparkSession, fields: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options that give a read of ``session`` the credentials ``fields``; with Spark Connect they are
-    sent to the server, once per session."""
+    """Return the options that give a read in ``session`` the credentials ``fields``. With Spark Connect, the
+    credentials are sent to the server, once per session."""
     if context_of(session) is not None:
         return fields
     sent = _sent.setdefault(session, {})
@@ -92,10 +92,10 @@ def _send(session: SparkSession, content: bytes) -> str:
 
 
 def found_by(options: MutableMapping[str, str]) -> MutableMapping[str, str]:
-    """Return ``options`` with the credentials to which ``given_to`` refers in them; to be called in a Python worker
-    that Spark starts on the driver.
+    """Return ``options`` with the credentials to which the reference from ``given_to`` points. Call it in a Python
+    worker that Spark starts on the driver.
 
-    Raises ``UsageError`` if the server does not have them, or if ``given_to`` did not write the reference.
+    Raises ``UsageError`` if the server does not have the credentials, or if ``given_to`` did not write the reference.
     """
     given = {str(name).lower(): value for name, value in options.items()}
     if OPTION not in given:

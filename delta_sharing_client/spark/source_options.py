@@ -50,7 +50,7 @@ EXECUTOR_OPTIONS = ReadOptions(
     progress=False,
     variant_as=VariantAs.STRUCT,
 )
-"""One task has a core among many: less at a time than a client that has the machine to itself."""
+"""Smaller limits than those of a client that has the machine to itself, because a task has one of many cores."""
 
 _Bound = TypeVar("_Bound", int, datetime.datetime)
 
@@ -69,13 +69,13 @@ class ChangeColumns(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions(FollowRequest):
-    """The options of one relation, checked. Pickles; its repr shows no secret.
+    """The checked options of one relation. Can be pickled; its repr shows no secret.
 
-    ``read`` is not yet bound to a schema; its columns, filter, limit and response format hold for change feeds and,
-    but for the limit, for streams as well. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files``
-    and ``max_bytes`` are ``None`` where none was; ``version_interval`` and ``max_outage`` are in seconds. Set by us
-    and not by users: ``pushed`` has the predicates and limit of one scan, ``loaded_version`` the version when a
-    DataFrame was created, and ``tell`` the question of a catalog.
+    ``read`` is not yet bound to a schema; its columns, filter, limit and response format also apply to change feeds
+    and, except for the limit, to streams. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
+    ``max_bytes`` are ``None`` if they were not set; ``version_interval`` and ``max_outage`` are in seconds. Three
+    fields are set by us and not by users: ``pushed`` has the predicates and limit of one scan, ``loaded_version`` the
+    version when the DataFrame was created, and ``tell`` the request of a catalog.
     """
 
     profile: Profile
@@ -116,7 +116,8 @@ class SparkOptions(FollowRequest):
         return result
 
     def read_options(self, *, waiting: bool = True) -> ReadOptions:
-        """Return the options of a task, with its limits, and a wait for ``maxOutage`` if ``waiting``."""
+        """Return the read options of a task, with the limits that were set. If ``waiting``, requests are retried for
+        ``maxOutage``."""
         found = dataclasses.replace(EXECUTOR_OPTIONS, **self.limits)
         return self.waiting(found) if waiting else self.polling(found)
 
@@ -134,8 +135,8 @@ class SparkOptions(FollowRequest):
         )
 
     def for_batch(self) -> SparkOptions:
-        """Return ``self`` if a batch read can use it; ``UsageError`` for a change feed without a numeric start, or a
-        start without a change feed."""
+        """Return ``self`` if a batch read can use it. Raises ``UsageError`` for a change feed whose start is missing or
+        ``latest``, and for a start without a change feed."""
         if not self.read_change_feed:
             for name, value in (
                 ("startingVersion", self.starting_version),
@@ -145,8 +146,8 @@ class SparkOptions(FollowRequest):
                     raise UsageError(f"Option '{name}' of a batch read needs option 'readChangeFeed' to be 'true'.")
         elif self.starting_version == "latest":
             raise UsageError(
-                "The value 'latest' of option 'startingVersion' is not a valid number: a batch read of changes starts "
-                "at a version; give one."
+                "The value 'latest' of option 'startingVersion' is not a valid number: a batch read of changes must "
+                "start at a version; give its number."
             )
         elif self.starting_version is None and self.starting_timestamp is None:
             raise UsageError(
@@ -155,8 +156,8 @@ class SparkOptions(FollowRequest):
         return self
 
     def for_stream(self) -> SparkOptions:
-        """Return ``self`` if a stream can use it; ``UsageError`` for time travel, an end, a limit, row lineage or
-        directory access."""
+        """Return ``self`` if a stream can use it. Raises ``UsageError`` for time travel, an end, a limit, row lineage
+        or directory access."""
         if self.read.version is not None or self.read.timestamp is not None:
             raise UsageError(
                 "Cannot time travel streams. Use option 'startingVersion' or 'startingTimestamp' instead of "
@@ -178,7 +179,7 @@ class SparkOptions(FollowRequest):
         return self
 
     def of_format(self, table_format: TableFormat) -> SparkOptions:
-        """Return ``self`` for a table of this format, which determines the names of row lineage columns."""
+        """Return the options for a table of this format, which determines the names of the row lineage columns."""
         read = dataclasses.replace(self.read, of_iceberg=table_format is TableFormat.ICEBERG)
         return dataclasses.replace(self, read=read)
 
@@ -246,14 +247,15 @@ def _text_of(value: object) -> object:
 
 
 def of_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the options of the data source in Spark settings with full names; ``UsageError`` for an invalid value."""
+    """Return the data source options that Spark settings, with their full names, contain. Raises ``UsageError`` for an
+    invalid value."""
     given = {name: value for name, value in settings.items() if name in SETTINGS and value is not None}
     parsed = {SETTINGS[name][0]: SETTINGS[name][1](name, value) for name, value in given.items()}
     return {option: str(value).lower() for option, value in parsed.items()}
 
 
 def profile_of(options: Mapping[str, str]) -> Profile:
-    """Return the profile in ``options`` and settings, for a request that names no table."""
+    """Return the profile that ``options`` and settings name, for a request about no particular table."""
     return _profile(None, _with_settings(options), None)
 
 
@@ -298,7 +300,7 @@ def _parse_count(
 
 
 def _parse_version(name: str, value: str) -> int | str:
-    """Parse a number of a version or snapshot, or the name of a branch or tag."""
+    """Parse the number of a version or snapshot, or the name of a branch or tag."""
     is_name = re.fullmatch(r"\s*[+-]?\d*\s*", value) is None
     return value if is_name else _parse_count(name, value)
 
@@ -335,7 +337,7 @@ def _parse_timeout(name: str, value: str) -> int:
 def _parse_timestamp(name: str, value: str) -> str:
     """Parse a timestamp to ISO 8601 in UTC; a start is moved to the next whole millisecond.
 
-    A text without a zone is in UTC: a data source does not know the session's time zone.
+    A timestamp without a zone is in UTC, because a data source does not know the session's time zone.
     """
     return to_instant(value, name, up=name == "startingTimestamp")
 
@@ -418,15 +420,15 @@ _OPTIONS = _table(
     _Option("callerOrg", "caller_org", _parse_product),
     _Option("maxOutage", "max_outage", _parse_seconds),
 )
-# Set by our own classes in the driver for each scan, so they are not documented.
+# Our own classes in the driver set these for each scan, so they are not documented.
 _OWN = _table(
     _Option("pushed", "pushed", Pushed.parse),
     _Option("loadedVersion", "loaded_version", functools.partial(_parse_count, least=-1)),
     _Option("tell", "tell", _parse_text),
     _Option("table", "table", _parse_names),
 )
-# Options that a query may set for a table of a catalog or definition: how much of it is read, and how. The location and
-# the credentials are fixed, so that no query sends a token to another server.
+# Options that a query may set for a table of a catalog or of a table definition: how much is read, and how. The
+# location and the credentials are fixed, so that no query sends a token to another server.
 _OF_QUERIES = (
     *("columns", "filter", "limit", "rowLineage", "responseFormat", "pushDown", "callerOrg"),
     *("readChangeFeed", "readChangeData", "changeFeedColumns"),
@@ -470,9 +472,9 @@ SETTINGS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     f"{_SHARING}.network.useAsyncQuery": ("asyncQuery", _parse_flag),
     f"{_SHARING}.streaming.queryTableVersionIntervalSeconds": ("queryTableVersionIntervalSeconds", _parse_seconds),
 }
-"""The settings of the JVM connector that have a meaning here: which option each of them is, and how."""
+"""The settings of the JVM connector that are used here: the option that each one sets, and the parser of its value."""
 PROFILE_SETTING = f"{_SHARING}.profile"
-"""Names the profile of tables whose paths and options name none."""
+"""The setting with the profile for tables whose path and options name none."""
 # Options of Delta Lake and the JVM connector that would change the rows, and what to do instead.
 _ELSEWHERE = {
     "excludeRegex": "use option 'filter'",
@@ -495,7 +497,8 @@ def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str,
 
 
 def _texts(given: dict[str, str], name: str) -> dict[str, str]:
-    """Remove the option ``name``, a JSON object of a class of ``PushDown.java``, from ``given`` and return it."""
+    """Remove the option ``name`` from ``given``, and return its value, a JSON object that a class of ``PushDown.java``
+    wrote."""
     try:
         return msgspec.json.decode(given.pop(name, "{}"), type=dict[str, str])
     except msgspec.DecodeError:
@@ -503,7 +506,7 @@ def _texts(given: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _with_query(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table combined with those of a query of it, which a class of ``PushDown.java`` marks.
+    """Return the options of a table combined with the options of a query, which a class of ``PushDown.java`` marks.
 
     Raises ``UsageError`` for an option that a query may not set.
     """
@@ -514,19 +517,19 @@ def _with_query(options: Mapping[str, str]) -> dict[str, str]:
         if key not in allowed:
             spelled = next((name for name in names() if name.lower() == key), key)
             raise UsageError(
-                f"Option '{spelled}' cannot be set by a query of this table: its catalog or its definition says where "
-                f"the table is and who reads it. {_near(key, allowed)}"
+                f"Option '{spelled}' cannot be set by a query of this table: its catalog or its definition sets its "
+                f"location and credentials. {_near(key, allowed)}"
             )
         if allowed[key] in _ADDING and value.lower() != "false":
             raise UsageError(
-                f"Option '{allowed[key]}' adds columns, and the columns of a table of a catalog are known before the "
-                "option is: use the format 'deltaSharing' with it and the path of the table."
+                f"Option '{allowed[key]}' adds columns, but a catalog determines a table's columns before it knows the "
+                "option: use the format 'deltaSharing' with this option and the table's path."
             )
     return {**given, **query}
 
 
 def _with_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return ``options`` completed by the session's settings, which a class of ``PushDown.java`` passes."""
+    """Return ``options``, completed with the session's settings, which a class of ``PushDown.java`` passes on."""
     given = {str(name).lower(): value for name, value in options.items()}
     settings = _texts(given, "settings")
     profile = settings.get(PROFILE_SETTING)
@@ -556,7 +559,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
         if name.lower() in given:
             _parse_flag(name, given[name.lower()])
     if given.get("failondataloss", "true").lower() == "false":
-        raise UsageError("Option 'failOnDataLoss' can only be 'true': this source never skips data that is gone.")
+        raise UsageError("Option 'failOnDataLoss' must be 'true', because this source never skips data that is gone.")
     return given
 
 
@@ -604,7 +607,8 @@ def _source(given: Mapping[str, str], named: AssetName | None) -> tuple[Profile,
 
 
 def _profile(source: str | None, given: Mapping[str, str], path: str | None) -> Profile:
-    """Return the profile at ``source``, in the options, or else in the environment variable; only one may be given."""
+    """Return the profile from ``source`` or the options, of which only one may be given, or else from the environment
+    variable."""
     inline = _inline(given)
     named = [
         *(["a profile file in 'path'"] if source else []),
@@ -620,11 +624,13 @@ def _profile(source: str | None, given: Mapping[str, str], path: str | None) -> 
         here = f"The path '{path}' names no profile. Write '<profile file>#{path.lstrip('#')}', set" if path else "Set"
         raise UsageError(
             f"{here} option 'profile', give the credentials as options, or set the environment variable "
-            f"'{ENVIRONMENT_VARIABLE}' before Spark starts. The setting '{PROFILE_SETTING}' holds for load_as_spark, "
-            "and, after add_spark_jar, for the format and SQL."
+            f"'{ENVIRONMENT_VARIABLE}' before Spark starts. The setting '{PROFILE_SETTING}' applies to load_as_spark "
+            "and, after add_spark_jar, to the format and to SQL."
         )
     if source is not None and source.lstrip().startswith("{"):
-        raise UsageError("Expected the path or URL of a profile, found JSON; give its fields as options instead.")
+        raise UsageError(
+            "Expected the path or URL of a profile, found JSON; set the profile's fields as options instead."
+        )
     return Profile.load(source)
 
 

@@ -1,4 +1,5 @@
-"""The two kinds of Spark sessions: classic ones have a JVM of this process, Spark Connect ones a server."""
+"""The two kinds of Spark sessions: a classic session uses a JVM of this process, a Spark Connect session uses a
+server."""
 
 from __future__ import annotations
 
@@ -9,5 +10,5 @@ if TYPE_CHECKING:
 
 
 def context_of(session: SparkSession) -> Any:
-    """Return the ``SparkContext`` of a classic session, ``None`` for one of Spark Connect."""
+    """Return the ``SparkContext`` of a classic session; ``None`` for a session of Spark Connect."""
     return getattr(session, "_sc", None)

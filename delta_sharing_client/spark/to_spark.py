@@ -1,6 +1,6 @@
 """``to_spark()``: a read as a Spark DataFrame of our data source.
 
-PySpark 3.5 has no Python data sources, and options are texts, which cannot represent all credentials. In these cases
+PySpark 3.5 has no Python data sources, and options are strings, which cannot represent all credentials. In these cases
 the files are planned when the DataFrame is created, and read with ``mapInArrow``: one task per partition, with the same
 code for planning, reading and types.
 """
@@ -39,7 +39,7 @@ from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 if TYPE_CHECKING:
     from delta_sharing_client.reads import Read
 
-# Read options that may be necessary to reach the server or the storage, and that the data source lacks.
+# Read options that may be necessary to reach the server or the storage, but that the data source lacks.
 _BEYOND = (
     *("headers", "user_agent", "storage_options", "proxy", "ca_bundle", "client_certificate"),
     "min_bytes_per_second",
@@ -53,7 +53,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     The executors read the rows when a query runs; the files are those of the first query.
     """
     if spark is not None and not hasattr(spark, "createDataFrame"):
-        raise UsageError(f"Expected a Spark session, found {type(spark).__name__}; leave it out for the active one.")
+        raise UsageError(f"Expected a Spark session, found {type(spark).__name__}; omit it to use the active session.")
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
     options = {
@@ -88,7 +88,8 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:
     """Return the batch read of ``source`` with its ``schema`` as a DataFrame without a data source."""
     reader = source.batch_reader(schema)
-    # One by one, so that a task unpickles only its own part. Functions that return a token are pickled by value.
+    # The parts are pickled one by one, so that a task unpickles only its own part. cloudpickle also pickles functions
+    # that return a token.
     parts = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
     if not parts:
         return session.createDataFrame([], schema)
@@ -106,8 +107,8 @@ def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: Str
 def check_workers(session: SparkSession) -> None:
     """Refuse a session whose Python workers cannot run this package.
 
-    Raises ``UsageError``, which names ``PYSPARK_PYTHON``, if they use another interpreter that lacks the package or has
-    another Python version.
+    Raises ``UsageError``, which names ``PYSPARK_PYTHON``, if they run a different interpreter that lacks the package or
+    has a different Python version.
     """
     # The workers of a Spark Connect server are not visible from here.
     context = context_of(session)
@@ -119,7 +120,7 @@ def check_workers(session: SparkSession) -> None:
         raise UsageError(
             f"The Python workers of this Spark session run '{program}', which {wrong}; they must be able to import "
             f"delta_sharing_client in Python {_OWN_VERSION}. Set the environment variable PYSPARK_PYTHON to "
-            f"'{sys.executable}' before the session is made."
+            f"'{sys.executable}' before the session is created."
         )
 
 

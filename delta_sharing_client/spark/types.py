@@ -1,4 +1,4 @@
-"""The columns of a relation in Spark: names, types, and batches in exactly their Arrow schema.
+"""The columns of a relation in Spark: names, types, and the conversion of batches to exactly their Arrow schema.
 
 Spark compares the first batch of a Python data source with ``to_arrow_schema(schema, timezone="UTC")``, including
 nullability, so every column is declared nullable (a reader cannot assume more about the files of a shared table) and
@@ -53,14 +53,14 @@ _EXTRA_TYPES = {
 }
 _PARQUET_ORDER = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 _CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
-# PySpark 4.0 and 4.1 have no other time zone.
+# PySpark 4.0 and 4.1 support no other time zone.
 _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(spark_to_arrow).parameters else {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a relation: ``schema`` for Spark, ``paths`` for the scan engine (None: all), and the ``condition``
-    by which a query skips rows."""
+    """The columns of a relation: ``schema`` for Spark, ``paths`` for the scan engine (``None`` for all), and the
+    ``condition`` by which a query skips rows."""
 
     schema: spark.StructType
     paths: tuple[ColumnPath, ...] | None
@@ -68,11 +68,11 @@ class Columns:
 
 
 def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
-    """Return the columns that ``options`` select of a table.
+    """Return the columns of a table that ``options`` select.
 
-    Raises ``DataError`` if the table has no columns, which Spark cannot read; ``UsageError`` if a column, also one of
-    the option ``filter``, does not exist, or has the name of one that the change feed or row lineage adds;
-    ``UnsupportedFeatureError`` if Spark does not support the type of a selected column.
+    Raises ``DataError`` if the table has no columns, which Spark cannot read; ``UsageError`` if a column in the options
+    ``columns`` or ``filter`` does not exist, or if a column of the table has the name of one that the change feed or
+    row lineage adds; ``UnsupportedFeatureError`` if Spark does not support the type of a selected column.
     """
     table = parse_schema(schema_string)
     if not len(table):
@@ -100,7 +100,7 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
             _check_selected(field, selected)
     if options.pushed is None:
         if not paths:
-            raise UsageError("The schema given has no column; name at least one column of the table.")
+            raise UsageError("The given schema has no columns; name at least one column of the table.")
         return Columns(wanted, tuple(paths))
     arrow = pa.schema([*to_arrow_schema(table), *extra_fields(options)])
     return Columns(wanted, tuple(paths), options.pushed.filter(whole, arrow))
@@ -115,12 +115,12 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.St
         narrowed_columns(schema_string, options, columns)
     except UsageError as error:
         raise SchemaChangeError(
-            f"The table has changed since the DataFrame was made: {error.message} Load it again.", table=table
+            f"The table has changed since the DataFrame was created: {error.message} Load it again.", table=table
         ) from None
 
 
 def extra_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
-    """Return the columns that the read adds to the table's."""
+    """Return the columns that the read adds to the table's columns."""
     return CHANGE_FIELDS if options.read_change_feed else options.read.added_fields
 
 
@@ -146,20 +146,22 @@ def _paths(wanted: spark.StructField, having: spark.StructType, above: ColumnPat
     found = next((field for field in having.fields if field.name.lower() == wanted.name.lower()), None)
     if found is None:
         shown = ", ".join(field.name for field in having.fields[:12])
-        raise UsageError(f"The schema given has a column '{name}', which the table does not have; it has {shown}.")
+        raise UsageError(
+            f"The given schema has a column '{name}', which the table does not have; the table has {shown}."
+        )
     path = (*above, found.name)
     if _nullable(wanted.dataType) == found.dataType:
         if not wanted.nullable:
             raise UsageError(
-                f"Column '{name}' of the schema given is NOT NULL, but columns of a shared table may hold nulls; leave "
-                "NOT NULL out."
+                f"Column '{name}' of the given schema is NOT NULL, but columns of a shared table may contain nulls; "
+                "omit NOT NULL."
             )
         return [path]
     if isinstance(wanted.dataType, spark.StructType) and isinstance(found.dataType, spark.StructType):
         return [below for field in wanted.dataType.fields for below in _paths(field, found.dataType, path)]
     raise UsageError(
-        f"Column '{name}' of the schema given has the type '{wanted.dataType.simpleString()}', but the table has "
-        f"'{found.dataType.simpleString()}'; select it and cast it instead."
+        f"Column '{name}' of the given schema has the type '{wanted.dataType.simpleString()}', but its type in the "
+        f"table is '{found.dataType.simpleString()}'; read it with that type and cast it."
     )
 
 
@@ -168,8 +170,8 @@ def _check_selected(wanted: spark.StructField, selected: spark.StructType) -> No
         _paths(wanted, selected, ())
     except UsageError:
         raise UsageError(
-            f"The schema given has '{wanted.simpleString()}', and the option 'columns' selects "
-            f"'{selected.simpleString()}'; use one of the two."
+            f"The given schema has '{wanted.simpleString()}', but the option 'columns' selects "
+            f"'{selected.simpleString()}'; use only one of the two."
         ) from None
 
 
@@ -213,8 +215,8 @@ def to_spark_type(data_type: DataType, column: str) -> spark.DataType:
     kind = getattr(spark, TYPES[data_type.base].spark or "", None)  # PySpark before 4 has no VariantType
     if kind is None:
         raise UnsupportedFeatureError(
-            f"Column '{column}' has the type '{data_type.name}', which this PySpark cannot take from Python; leave it "
-            "out with option 'columns'.",
+            f"Column '{column}' has the type '{data_type.name}', which this version of PySpark does not accept from "
+            "Python; leave it out with option 'columns'.",
             feature=data_type.name,
         )
     return cast("spark.DataType", kind())
@@ -227,7 +229,7 @@ def target_schema(schema: spark.StructType) -> pa.Schema:
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with exactly the schema ``target``: the same columns, in its order.
+    """Return ``batch`` with exactly the schema ``target``: the same columns, in the order of ``target``.
 
     Raises ``DataError`` if a column is missing or its values do not fit.
     """
@@ -263,12 +265,13 @@ def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def has_chars(schema: spark.StructType) -> bool:
-    """Whether ``schema`` has a ``char``, at any level."""
+    """Return whether ``schema`` has a ``char`` at any level."""
     return _CHAR_METADATA in schema.json()
 
 
 def pad_chars(batch: pa.RecordBatch, schema: spark.StructType) -> pa.RecordBatch:
-    """Return ``batch`` of ``schema`` with padded ``char`` values, which Spark does not do in ``mapInArrow``."""
+    """Return ``batch``, which has the Spark schema ``schema``, with padded ``char`` values: Spark does not pad them in
+    ``mapInArrow``."""
     columns = [_padded_field(array, field) for array, field in zip(batch.columns, schema.fields, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -285,7 +288,7 @@ def _padded_field(array: pa.Array, field: spark.StructField) -> pa.Array:
 
 
 def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
-    """Return ``array`` with strings padded that are ``char(n)`` in the Spark type ``kind``."""
+    """Return ``array`` with padding for the strings that are ``char(n)`` in the Spark type ``kind``."""
     if kind.is_type("char"):
         return pc.utf8_rpad(array, int(kind.expressions[0].name))
     if not pa.types.is_nested(array.type):
@@ -295,7 +298,8 @@ def _padded(array: pa.Array, kind: exp.DataType) -> pa.Array:
 
 
 def _char_lengths(field: StructField) -> str | None:
-    """Return Spark's metadata for a column with ``char`` (``char(5)``, ``struct<c:char(2)>``), if it is one."""
+    """Return Spark's metadata for a column whose type contains ``char`` (``char(5)``, ``struct<c:char(2)>``), otherwise
+    ``None``."""
     noted = field.metadata.get(_CHAR_METADATA)
     if isinstance(noted, str):
         return noted
@@ -311,14 +315,14 @@ def _rebuilt(
         names, built = [field.name.lower() for field in array.type], []
         for field, part in zip(kind, parts, strict=True):
             child = change(array.field(names.index(field.name.lower())), part)
-            # By type, a variant's parts must not be null, even behind a null variant.
+            # The type forbids nulls in the two fields of a variant, even where the variant itself is null.
             built.append(child if field.nullable else pc.fill_null(child, b""))
         # field() ignores the offset of a slice but not its nulls, so the validity is passed as a mask.
         return pa.StructArray.from_arrays(built, fields=list(kind), mask=pc.is_null(array))
     children = [array.values] if pa.types.is_list(kind) else [array.keys, array.items]
     offsets, mask = array.offsets, None
     if array.null_count:
-        # A mask is only accepted with offsets that start at their buffer.
+        # pyarrow accepts a mask only with offsets that start at the beginning of their buffer.
         offsets, mask = pa.array(offsets.to_numpy(zero_copy_only=False), pa.int32()), pc.is_null(array)
     build = pa.ListArray if pa.types.is_list(kind) else pa.MapArray
     return build.from_arrays(offsets, *map(change, children, parts), type=kind, mask=mask)

@@ -186,7 +186,7 @@ def test_download_has_the_rows_in_every_format(visitor: Visitor, page: Running, 
     failed = visitor.until(failed, lambda one: one["state"] != "running")
     assert (failed["state"], failed["file"]) == ("failed", None)
     assert "amout" in failed["error"]
-    assert "Expected a format" in visitor.refusal("download", **what, format="exe")["error"]
+    assert "Expected one of the formats" in visitor.refusal("download", **what, format="exe")["error"]
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_cancelled_download_ends_the_read_and_leaves_no_file(slow: Any, name: st
         while download.state == "running" or any(page.session.folder.iterdir()):
             assert clock.within(HANGS), list(page.session.folder.iterdir())
         assert download.state == "ended"
-        assert "was ended" in visitor.refusal("progress", id=begun["id"])["error"]
+        assert "was cancelled" in visitor.refusal("progress", id=begun["id"])["error"]
         clock = Stopwatch()
         while not slow.app.stats.idle:
             assert clock.within(HANGS)
@@ -253,7 +253,7 @@ def test_downloads_are_limited_by_number_and_by_disk_space(slow: Any, monkeypatc
         monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10}))
         begun = visitor.ask("download", name=SLOW, format="csv")
         failed = visitor.until(begun, lambda one: one["state"] != "running")
-        assert "Make room" in failed["error"]
+        assert "Free disk space" in failed["error"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
@@ -276,7 +276,7 @@ def test_interrupt_ends_the_server_and_leaves_no_file(slow: Any, tmp_path: Path,
         assert run.wait(HANGS) == 0
         assert clock.within(SOON)
         errors = run.stderr.read()
-        assert "Ctrl-C ends it" in errors
+        assert "Ctrl-C ends the page" in errors
         assert len(errors.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -353,7 +353,7 @@ def test_long_content_is_truncated_with_a_note(
     with running(str(served.profile_path)) as page:
         details = Visitor(page.address).ask("look", kind="volume", name=["s", "d", "v"], path="l.parquet")
     assert (details["rows"], details["rowsInAll"]) == ([], 1000)
-    assert "too much for a look" in details["notes"][0]
+    assert "too much for a preview" in details["notes"][0]
     assert [one["name"] for one in details["columns"]] == ["n"]
     monkeypatch.setattr("delta_sharing_client.browse.tables._MOST_COLUMNS", 2)
     table = visitor.ask("table", name=ORDERS)
@@ -667,7 +667,7 @@ def test_port_in_use_and_missing_profile_are_usage_errors(
 ) -> None:
     profile = str(page.session.profile)
     assert main(["-p", profile, "browse", "--no-open", "--port", str(page.port)]) == 2
-    assert f"cannot have the port {page.port}" in capsys.readouterr().err
+    assert f"cannot use port {page.port}" in capsys.readouterr().err
     assert main(["-p", str(tmp_path / "none.share"), "browse", "--no-open"]) == 2
 
 
@@ -690,7 +690,7 @@ def test_page_reports_that_the_history_is_not_shared(serve: Any, tmp_path: Path)
     with running(str(served.profile_path)) as page:
         details = Visitor(page.address).ask("history", name=["s", "d", "t"])
     assert details["versions"] == []
-    assert "does not share the history" in details["notes"][0]
+    assert "does not share this table's history" in details["notes"][0]
 
 
 def test_estimated_cost_is_close_to_the_downloaded_bytes(serve: Any, tmp_path: Path) -> None:

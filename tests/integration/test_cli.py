@@ -123,7 +123,7 @@ def test_copy_refuses_wrong_arguments_in_one_line(
 ) -> None:
     deltalake.write_deltalake(tmp_path / "mine", ROWS)
     for arguments, message in (
-        (["s.1.d.t", str(tmp_path / "mine")], "not a copy"),
+        (["s.1.d.t", str(tmp_path / "mine")], "replicate did not create"),
         (["s.1.d.t", str(tmp_path / "new"), "--keep-days", "1e300"], "--keep-days"),
         (["s.1.d.t", str(tmp_path / "new"), "--keep-days", "-1"], "--keep-days"),
         (["s.1.d.t"], "DIRECTORY"),
@@ -289,5 +289,5 @@ def test_failed_write_to_stdout_is_reported_in_one_sentence(server: Any) -> None
         done = subprocess.run(command, env=_plain(), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
     assert done.returncode == 2
-    message = "Cannot write the output: No space left on device. Make room, or choose another place."
+    message = "Cannot write the output: No space left on device. Free disk space or write elsewhere."
     assert done.stderr == f"delta-sharing: {message}\n"

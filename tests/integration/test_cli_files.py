@@ -125,7 +125,7 @@ def test_get_downloads_files(run: Callable[..., tuple[int, str, str]], tmp_path:
     [
         (["cat", "s.1.d.docs/none"], 3, "no file or directory 'none' in volume s.1.d.docs"),
         (["cat", "s.1.d.docs"], 2, "Expected the path of a file"),
-        (["cat", "s.1.d.churn/MLmodel"], 2, "There are: 1, 2."),
+        (["cat", "s.1.d.churn/MLmodel"], 2, "Its versions: 1, 2."),
         (["cat", "s.1.d.churn/MLmodel", "--version", "1", "--alias", "champion"], 2, "found both"),
         (["cat", "s.1.d.churn/MLmodel", "--alias", "none"], 3, "none"),
         (["cat", "s.1.d.dcs/a.csv"], 3, "Did you mean 's.1.d.docs'?"),

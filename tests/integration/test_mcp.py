@@ -154,10 +154,14 @@ def test_command_ends_with_its_host_during_a_query(serve_demo: Any, is_killed: b
         (
             "sample",
             {"table": ORDERS, "rows": "ten"},
-            "The argument 'rows' of the tool 'sample' is wrong: Input should be a valid integer",
+            "The argument 'rows' of the tool 'sample' has a wrong value: Input should be a valid integer",
         ),
         ("describe", {"name": "demo.shop.ordrs"}, "Did you mean 'demo.shop.orders'?"),
-        ("describe", {"name": "demo.shop.zzz"}, "Nothing with the name 'demo.shop.zzz' is shared. list_assets lists"),
+        (
+            "describe",
+            {"name": "demo.shop.zzz"},
+            "Nothing with the name 'demo.shop.zzz' is shared. The tool list_assets lists",
+        ),
         ("read_file", {"volume": ORDERS, "path": "a"}, "There is a table with this name"),
     ],
 )

@@ -226,7 +226,7 @@ def test_credentials_are_not_sent_to_another_catalog(spark: Any, shared: Any) ->
     setting, other = "spark.sql.catalog.taken", "org.example.OtherCatalog"
     spark.conf.set(setting, other)
     try:
-        with pytest.raises(ds.UsageError, match=f"'taken' is a catalog of this session already, of the class {other}"):
+        with pytest.raises(ds.UsageError, match=f"This session already has a catalog 'taken', of the class {other}"):
             ds.attach(spark, shared.profile_path, name="taken")
         assert spark.conf.get(setting) == other
     finally:

@@ -208,5 +208,5 @@ def test_without_java_the_jar_must_be_provided(monkeypatch: pytest.MonkeyPatch, 
     # The JVM of the other tests must be hidden.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", none)
-    with pytest.raises(UsageError, match="Write it where Spark is installed"):
+    with pytest.raises(UsageError, match="Write it on a machine that has Spark"):
         ds.write_spark_jar(tmp_path / "a.jar")

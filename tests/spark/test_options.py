@@ -160,7 +160,7 @@ def test_profile_comes_from_option_setting_or_environment(
 
 
 def test_profile_as_json_is_refused() -> None:
-    with pytest.raises(UsageError, match="found JSON; give its fields as options") as found:
+    with pytest.raises(UsageError, match="found JSON; set the profile's fields as options") as found:
         SparkOptions.parse({"path": "a.b.c", "profile": json.dumps({"bearerToken": TOKEN})})
     assert TOKEN not in found.value.message
 

@@ -208,7 +208,7 @@ def test_large_read_without_filter_or_limit_is_logged(caplog: pytest.LogCaptureF
     assert caplog.records == []
     warn_of_large_read(3, LARGE_READ + 1, options, narrowed=False)
     (record,) = caplog.records
-    assert "The read of a.b.c takes all columns and rows of 3 files, 4.3 GB" in record.getMessage()
+    assert "The read of a.b.c downloads all columns and rows of 3 files, 4.3 GB" in record.getMessage()
 
 
 def test_serialized_partition_contains_its_bytes_and_rows(lake: Any, writer: TableWriter) -> None:

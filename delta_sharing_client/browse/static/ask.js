@@ -1,4 +1,4 @@
-// Questions to the server on this machine. The key comes in the part of the address after '#', and stays in this tab.
+// Requests to the server on this machine. The key is in the part of the address after '#', and stays in this tab.
 
 const STORED = "key";
 

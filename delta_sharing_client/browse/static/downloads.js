@@ -1,4 +1,4 @@
-// Downloads: each is made as a whole by the command, watched here, and then taken by the browser.
+// Downloads: the command writes the whole file, this page shows its progress, and the browser then fetches it.
 
 import { ask } from "./ask.js";
 import { el, number, shown, shownLines, size, tell } from "./parts.js";
@@ -6,7 +6,7 @@ import { el, number, shown, shownLines, size, tell } from "./parts.js";
 const tray = document.getElementById("tray");
 const PAUSE = 250;
 
-// Begins a download; `question` and `values` say of what.
+// Starts a download; the request `question` and its `values` describe it.
 export async function download(question, values, label, signal) {
   const first = await ask(question, values, signal);
   const bar = el("progress", { "aria-label": `Progress of ${shown(first.name)}` });
@@ -34,10 +34,10 @@ export async function download(question, values, label, signal) {
     try {
       await ask("cancel", { id: first.id });
     } catch {
-      // It has ended already.
+      // The download has already ended.
     }
     button.disabled = false;
-    end("Cancelled; nothing is left of it.");
+    end("Cancelled; its file was removed.");
   };
   for (let state = first; !isOver; ) {
     if (state.state === "ready") {
@@ -47,7 +47,7 @@ export async function download(question, values, label, signal) {
       line.classList.add("problem");
       end(shownLines(state.error));
     } else if (state.state === "ended") {
-      end("Cancelled; nothing is left of it.");
+      end("Cancelled; its file was removed.");
     } else {
       show(state, bar, told);
       await new Promise((done) => setTimeout(done, PAUSE));
@@ -70,7 +70,7 @@ function show(state, bar, told) {
     bar.value = Math.min(state.bytes, state.bytesInAll);
     parts.push(`${size(state.bytes)} of about ${size(state.bytesInAll)}`);
   } else {
-    parts.push("asking the server");
+    parts.push("waiting for the server");
   }
   if (state.rows !== null) parts.push(`${number(state.rows)}${state.rowsInAll === null ? "" : ` of ${number(state.rowsInAll)}`} rows`);
   told.textContent = parts.join(", ");

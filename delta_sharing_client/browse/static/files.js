@@ -1,4 +1,4 @@
-// Volumes, skills and models: facts, folders, and a look at a file.
+// Volumes, skills and models: facts, folders, and previews of files.
 
 import { ask } from "./ask.js";
 import { download } from "./downloads.js";

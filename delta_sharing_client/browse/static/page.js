@@ -1,4 +1,4 @@
-// The page: the tree at the side, and what was chosen in it.
+// The page: the tree at the side, and the view of the item that was chosen in it.
 
 import { ask } from "./ask.js";
 import { showAsset } from "./files.js";
@@ -44,7 +44,7 @@ function show() {
   try {
     parts = location.hash.slice(1).split("/").map(decodeURIComponent);
   } catch {
-    // Somebody has typed it.
+    // Somebody typed this address.
   }
   const [kind, ...rest] = parts;
   const path = rest.slice(0, 3);
@@ -63,7 +63,7 @@ function show() {
 }
 
 function begin() {
-  fill(view, "Asking what is shared with you", async (signal) => {
+  fill(view, "Listing what is shared with you", async (signal) => {
     const told = await ask("start", {}, signal);
     document.getElementById("profile").textContent = shown(told.profile || "profile of DELTA_SHARING_PROFILE");
     tree.show(told.shares);
@@ -82,7 +82,7 @@ function begin() {
 function start(told) {
   const expires = told.expires ? el("p", { class: "soft" }, `Your access ends ${moment(told.expires)}.`) : null;
   if (!told.shares.length) {
-    return [el("h2", {}, "Nothing is shared with you yet"), el("p", {}, "The profile works, and the server lists no share for it. Ask the data provider to share something with this profile."), expires].filter(Boolean);
+    return [el("h2", {}, "Nothing is shared with you yet"), el("p", {}, "The profile works, but the server lists no share for it. Ask the data provider to share something with this profile."), expires].filter(Boolean);
   }
   return [
     el("h2", {}, "What is shared with you"),

@@ -3,7 +3,7 @@
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-// Text with its invisible characters shown: they could make it look like another.
+// Text with its invisible characters shown, because they could make it look like a different text.
 export function shown(text) {
   return String(text).replace(UNSEEN, (one) => ESCAPES[one] || `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
@@ -13,7 +13,7 @@ export function shownLines(text) {
   return String(text).replace(/\r\n/g, "\n").replace(UNSEEN, (one) => (one === "\n" || one === "\t" ? one : shown(one)));
 }
 
-// A node: its attributes (text, and listeners by "on..."), and what is inside (nodes, and texts).
+// A node, with attributes (strings, and listeners as "on...") and content (nodes and strings).
 export function el(tag, attributes = {}, ...inside) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -74,12 +74,12 @@ export function notes(list) {
   return (list || []).map((text) => el("p", { class: "note" }, shownLines(text)));
 }
 
-// Runs `work(signal, say)`, where `say` tells what it does now, and shows in `place` that it runs, and a button that ends it; then its node, or its error.
-// Work that is started again in the same place ends the one before.
+// Runs `work(signal, say)`, which reports by `say` what it is doing. `place` shows this with a button that stops the work; then the resulting node, or the error.
+// Starting work in a place stops earlier work in the same place.
 const running = new WeakMap();
-const places = new Map(); // where something runs, and whether it has been on the page
+const places = new Map(); // the places with running work, and whether each has been on the page
 
-// Ends what runs for places that a person has left.
+// Stops the work of places that are no longer on the page.
 export function sweep() {
   for (const [place, wasThere] of places) {
     if (place.isConnected) places.set(place, true);
@@ -105,7 +105,7 @@ export async function fill(place, doing, work) {
     if (!line.querySelector("button")) {
       line.append(el("button", { type: "button", onclick: () => control.abort() }, "Stop"));
     }
-    seconds.textContent = passed < 10 ? `${passed} s` : `${passed} s: the server takes long to answer.`;
+    seconds.textContent = passed < 10 ? `${passed} s` : `${passed} s: the server takes long to respond.`;
   }, 500);
   place.replaceChildren(line);
   sweep();
@@ -135,7 +135,7 @@ export function stop(place) {
   running.delete(place);
 }
 
-// Tabs by name: each is made when it is opened. Arrows move between them.
+// Tabs by name: the content of each is created when it is opened. Arrows move between them.
 export function tabs(label, list, opened, onOpen) {
   const body = el("div", { role: "tabpanel", tabindex: "0" });
   const bar = el("div", { role: "tablist", "aria-label": label });
@@ -168,7 +168,7 @@ export function tabs(label, list, opened, onOpen) {
   return [bar, body];
 }
 
-// A table of rows from the server: texts, and null.
+// A table of rows from the server, whose values are strings or null.
 export function grid(found, label = "Rows") {
   if (!found.columns.length) return el("p", { class: "soft" }, "There are no columns.");
   const head = el("tr", {}, found.columns.map((one) =>

@@ -162,13 +162,13 @@ class Choice {
     const filter = el("input", { type: "search", placeholder: "Filter columns", "aria-label": "Filter columns to choose", oninput: (event) => draw(event.target.value.trim().toLowerCase()) });
     const none = el("button", { type: "button", onclick: () => { this.chosen.clear(); filter.value = ""; draw(""); retitle(); } }, "All columns");
     const details = el("details", { class: "columns" }, title, el("div", {}, el("div", { class: "line" }, filter, none), boxes));
-    // Two thousand boxes are made when somebody looks.
+    // There may be two thousand boxes, so they are created only when the list is opened.
     details.addEventListener("toggle", () => { if (details.open && !boxes.children.length) draw(""); });
     return details;
   }
 }
 
-// Shows a mistake and selects it in the input it is in.
+// Shows a mistake, and selects it in its input.
 function mistake(form, error) {
   if (error.field === "filter") {
     const input = form.querySelector("[data-field=filter]");
@@ -184,7 +184,7 @@ function mistake(form, error) {
 
 // === Rows ===
 
-// Asks for the cost first, and reads much only after a click.
+// Requests the cost first, and starts a large download only after a click.
 async function preview(values, signal, say, form = null) {
   let plan;
   try {
@@ -218,7 +218,7 @@ async function preview(values, signal, say, form = null) {
   return body;
 }
 
-// What happened to a row comes before the row.
+// The columns that describe a change come before the columns of the row.
 function changesFirst(found) {
   const order = found.columns.map((one, at) => at).sort((one, other) => found.columns[other].name.startsWith("_change_type") - found.columns[one].name.startsWith("_change_type"));
   found.columns = order.map((at) => found.columns[at]);
@@ -270,7 +270,7 @@ function historyTable(told, path, changes, load) {
     );
   });
   const older = told.from ? el("p", {}, el("button", { type: "button", onclick: () => load(Math.max(0, told.from - 50), false) }, "Older versions")) : null;
-  if (!rows.length) return told.notes ? [...notes(told.notes), startAt(told, load)] : el("p", { class: "soft" }, "No versions are told.");
+  if (!rows.length) return told.notes ? [...notes(told.notes), startAt(told, load)] : el("p", { class: "soft" }, "The server reports no versions.");
   return [
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Versions" },
       el("table", { class: "wide" }, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col", class: text === "Version" ? "amount" : "" }, text)))), el("tbody", {}, rows))),
@@ -278,12 +278,12 @@ function historyTable(told, path, changes, load) {
   ];
 }
 
-// A feed may begin later than the table.
+// A change data feed may begin later than the table.
 function startAt(told, load) {
   const input = el("input", { type: "number", min: "0", max: told.last, value: told.last, "aria-label": "First version" });
   const go = () => load(Number(input.value) || 0, false);
   input.addEventListener("keydown", (event) => { if (event.key === "Enter") go(); });
-  return el("p", {}, "Ask from version ", input, " ", el("button", { type: "button", onclick: go }, "Ask"));
+  return el("p", {}, "Show the history from version ", input, " ", el("button", { type: "button", onclick: go }, "Show"));
 }
 
 function showChanges(place, path, version) {
@@ -313,7 +313,7 @@ async function begin(button, values, format, label) {
   }
 }
 
-// What was made for another choice cannot be used; it is made again when the choice is complete.
+// Results for an earlier choice must not be used; they are created again when the new choice is complete.
 function follow(form, place, show) {
   const isChoice = (event) => event.target.type !== "search";
   form.addEventListener("input", (event) => {
@@ -324,7 +324,7 @@ function follow(form, place, show) {
 
 function downloadTab(choice) {
   const place = el("div", { class: "result" });
-  const show = () => fill(place, "Asking for the size", async (signal) => {
+  const show = () => fill(place, "Requesting the size", async (signal) => {
     const values = choice.values();
     let cost;
     try {
@@ -341,7 +341,7 @@ function downloadTab(choice) {
       el("p", { class: "formats" }, ...FORMATS.flatMap(([value, text]) => [
         el("button", { type: "button", class: "main", "data-format": value, disabled: value === "xlsx" && tooMany, onclick: (event) => begin(event.target, values, value, "") }, text), " ",
       ])),
-      tooMany ? el("p", { class: "soft" }, `A sheet of Excel holds ${number(cost.mostInExcel)} rows; choose fewer rows for it.`) : null,
+      tooMany ? el("p", { class: "soft" }, `An Excel sheet holds at most ${number(cost.mostInExcel)} rows; choose fewer rows for it.`) : null,
       el("details", {}, el("summary", {}, "What is read, and what is skipped"), el("pre", { class: "wrap" }, shownLines(cost.plan.join("\n")))),
     ];
   });
@@ -383,7 +383,7 @@ async function copy(code, text, button) {
     tell("Copied.");
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   } catch {
-    // Where the browser does not let the page, the text is selected for Ctrl-C.
+    // If the browser does not let the page copy, the text is selected for Ctrl-C.
     getSelection().selectAllChildren(code);
     button.textContent = "Selected: copy it with Ctrl-C";
   }

@@ -1,10 +1,10 @@
-// The tree of what is shared. Only the rows in sight are in the page, so that ten thousand tables are no burden.
+// The tree of shared items. Only visible rows are in the page, so that ten thousand tables do not slow it down.
 
 import { ask } from "./ask.js";
 import { count, el, shown, tell } from "./parts.js";
 
 const LETTERS = { table: "T", volume: "V", model: "M", skill: "S" };
-const MORE = 8; // rows above and below those in sight
+const MORE = 8; // rows above and below the visible ones
 
 class Node {
   constructor(kind, path, parent) {
@@ -34,7 +34,7 @@ export class Tree {
     this.shares = [];
     this.visible = [];
     this.rows = new Map();
-    this.here = null; // the row that the keyboard is on
+    this.here = null; // the row with the keyboard focus
     this.opened = ""; // the asset that is shown
     this.words = "";
     this.space = el("div", { class: "space", role: "presentation" });
@@ -70,7 +70,7 @@ export class Tree {
 
   // === What is listed ===
 
-  // Lists what is inside of a node, once.
+  // Lists the content of a node, once.
   list(node) {
     if (node.children) return Promise.resolve();
     if (!node.listing) node.listing = this.ask(node).finally(() => { node.listing = null; });
@@ -192,7 +192,7 @@ export class Tree {
       rows.push(row);
     }
     this.rows = kept;
-    // A row that is taken out while a button of the mouse is down gets no click.
+    // A row that is removed while a mouse button is down gets no click.
     const now = this.space.children;
     if (rows.length !== now.length || rows.some((row, at) => row !== now[at])) this.space.replaceChildren(...rows);
     if (this.here && document.activeElement === this.place) this.place.setAttribute("aria-activedescendant", `node-${this.visible.indexOf(this.here)}`);
@@ -263,7 +263,7 @@ export class Tree {
     this.go(node);
   }
 
-  // Marks what is shown, and opens the tree where it is.
+  // Marks the asset that is shown, and opens the tree down to it.
   async mark(kind, path) {
     this.opened = kind ? JSON.stringify([kind, ...path]) : "";
     this.draw();

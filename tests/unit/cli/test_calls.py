@@ -212,7 +212,7 @@ def test_rows_are_written_in_the_requested_format(run: Run, tmp_path: Path, monk
     run(f"read a.b.c --to {tmp_path}/x.xlsx", table)
     assert fitting == [table]
     refused = run("read a.b.c --json --format csv", Recorder(to_reader=reader), code=ExitCode.USAGE)[1]
-    assert "--format asks for csv" in refused
+    assert "--format requests csv" in refused
 
 
 def test_sql_prints_a_table_only_in_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -376,10 +376,10 @@ def test_cat_reads_a_file_of_the_named_asset(run: Run, noun: str, monkeypatch: p
     ):
         cat(words, code=ExitCode.USAGE)
     shared -= {"volume", "skill"}
-    with pytest.raises(UsageError, match="There are: 1, 2"):
+    with pytest.raises(UsageError, match="Its versions: 1, 2"):
         asset_files.open_files(PLAIN, "a.b.c", None, None)
     versions.clear()
-    with pytest.raises(UsageError, match="There are: none that is ready"):
+    with pytest.raises(UsageError, match="Its versions: none that is ready"):
         asset_files.open_files(PLAIN, "a.b.c", None, None)
 
 
@@ -528,7 +528,7 @@ def test_step_is_written_to_a_file_or_as_json_lines(
     ):
         output.store_step(step(**facts), folder, None, PLAIN)
         printed = capsys.readouterr()
-        again = ", which came before and were not committed" if facts.get("is_repeat") else ""
+        again = " again, because they were not committed before" if facts.get("is_repeat") else ""
         assert (printed.out, printed.err) == (
             "",
             f"2 rows of the {description} written to {folder / name}.parquet{again}\n",
@@ -556,7 +556,7 @@ def test_step_is_written_to_a_file_or_as_json_lines(
         assert written.getvalue()[length:] == b'{"a":1}\n{"a":2}\n'
     (folder / "other.txt").write_text("")
     output.store_step(step(), folder, None, PLAIN)
-    with pytest.raises(UsageError, match="has the changes of another cursor"):
+    with pytest.raises(UsageError, match="already contains the changes of a different cursor"):
         output.store_step(step(id="another-one"), folder, None, PLAIN)
     with pytest.raises(UsageError, match="Cannot write into"):
         output.store_step(step(), folder / "other.txt", None, PLAIN)
@@ -867,7 +867,7 @@ def test_exceptions_become_messages_and_exit_codes(
     assert ended(BrokenPipeError()) == (ExitCode.BROKEN_PIPE, "", 1)
     code, message, count = ended(OSError(errno.ENOSPC, "No space left"))
     assert (code, count) == (ExitCode.USAGE, 1)
-    assert message == "delta-sharing: Cannot write the output: No space left. Make room, or choose another place.\n"
+    assert message == "delta-sharing: Cannot write the output: No space left. Free disk space or write elsewhere.\n"
     code, message, count = ended(ZeroDivisionError())
     assert (code, count) == (ExitCode.INTERNAL, 0)
     assert message == "delta-sharing: unexpected ZeroDivisionError: ZeroDivisionError; please report this\n"

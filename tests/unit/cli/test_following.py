@@ -30,12 +30,12 @@ def test_repeated_step_replaces_its_file(folder: Path, capfd: Any) -> None:
     (written,) = (folder / "out").iterdir()
     assert written.name == f"00000000-snapshot-6-6-{first.id[:8]}.parquet"
     assert pq.read_table(written).num_rows == table.scan().count()
-    assert "which came before and were not committed" in capfd.readouterr().err
+    assert "again, because they were not committed before" in capfd.readouterr().err
     assert main([*FOLLOW, "--to", "out"]) == 0
     assert len(list((folder / "out").iterdir())) == 1
     (folder / "orders.cursor").unlink()
     assert main([*FOLLOW, "--to", "out"]) == 2
-    assert "has the changes of another cursor already" in capfd.readouterr().err
+    assert "already contains the changes of a different cursor" in capfd.readouterr().err
     assert main([*FOLLOW, "--to", "other", "--json", "--format", "csv"]) == 0
     output = json.loads(capfd.readouterr().out)
     assert main([*FOLLOW[:-1], "new", "--to", "demo.share"]) == 2

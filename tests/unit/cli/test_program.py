@@ -22,7 +22,7 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
         (["head", "a.b.c", "--rows", "many"], "--rows"),
         (["shares", "--what"], "--what"),
         (["read", "a.b.c", "--format", "ods"], "ods"),
-        (["sql", "SELECT", "1"], "(1). Write SQL, and whatever else has spaces, in quotes."),
+        (["sql", "SELECT", "1"], "(1). Put SQL, and anything else with spaces, in quotes."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
