@@ -98,8 +98,8 @@ STARTED = tuple(
         *("pushed", "reader", "source", "streaming", "streaming_changes", "to_spark", "types"),
     )
 )
-# The tests for the other rooms. Those that reach a mutant are run. Tests that start servers or programs are too slow
-# here and left out.
+# The tests for the other rooms; only those that reach a mutant are run. Tests that start servers or programs are left
+# out, because they are too slow.
 ABOVE = (
     *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
     *(f"tests/unit/{room}" for room in ROOMS if room not in SERVED),

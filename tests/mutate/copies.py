@@ -76,7 +76,7 @@ class StartedTests:
         return "hung" if status is None else "killed", len(tests), 0
 
     def _reached(self) -> dict[str, dict[str, Any]]:
-        """Return the tests that pass, each with its seconds and the lines that it reaches."""
+        """Return the tests that pass, each with its duration and the lines that it reaches."""
         key = _digest([*self._modules, *sorted(Path(ROOT, "tests", "spark").glob("*.py"))])
         cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
         if key not in cached:

@@ -51,7 +51,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One change. ``apply`` makes it in its tree; ``key`` identifies it independently of its line.
+    """One change. ``apply`` makes it in the syntax tree; ``key`` identifies it independently of its line.
 
     ``line`` is the line of the change, ``statement`` the first line of the statement around it, ``function`` its
     function.
@@ -227,7 +227,7 @@ def _setter(owner: object, place: int | str) -> Callable[[ast.AST], None]:
 
 
 def _of(node: ast.AST, put: Callable[[ast.AST], None]) -> Iterator[tuple[int, str, str, Callable[[], None]]]:
-    """Yield the changes of a node itself; ``put`` replaces it."""
+    """Yield the changes to the node itself; ``put`` replaces the node."""
     for new in _replacements(node):
         ast.copy_location(new, node)
         ast.fix_missing_locations(new)

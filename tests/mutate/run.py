@@ -43,8 +43,8 @@ EXTRA_SECONDS = 8
 WAIT_SECONDS = 60
 # The number of tests that one process runs to record the lines they reach.
 TOGETHER = 150
-# Time for the tests of the same module, and for all others that reach a line, quick ones first, in processor seconds of
-# an idle machine: a slow machine takes longer and runs the same tests.
+# Processor seconds of an idle machine for the tests of the same module, and as many for all others that reach the
+# line, quick ones first. A slow machine takes longer and runs the same tests.
 MOST_SECONDS = 8
 # Processor seconds for the remaining tests if a mutant survives the first ones.
 MORE_SECONDS = 30
@@ -127,7 +127,7 @@ class Mutate:
         functions = self._functions()
         for file, path in self._files.items():
             tree = ast.parse(path.read_text())
-            # Each mutant changes the tree in its own process.
+            # Each mutant changes a copy of the tree, because it runs in its own process.
             for mutant in mutants(path, name_of(path), tree):
                 if self._choose(mutant):
                     reached = [one for one in covered if mutant.statement in one.lines.get(file, ())]
@@ -161,7 +161,8 @@ class Mutate:
         return result
 
     def _ordered(self, path: Path, tests: list[Covered]) -> list[list[Covered]]:
-        """Return the tests to run: those that killed mutants of this file, those with its name, then all others.
+        """Return the tests in three lists; tests that killed mutants of this file come first, then those with its
+        name, then all others.
 
         The first list runs for every mutant, the second if it survives, and the third never.
         """

@@ -1,4 +1,4 @@
-"""Random conditions of Spark SQL over columns of all types, and rows at the edges of the types.
+"""Random Spark SQL conditions over columns of all types, and rows with the boundary values of the types.
 
 ``python -m tests.spark.conditions [NUMBER]`` evaluates that many in Spark (3,000 by default): see
 ``test_push_down``.
@@ -107,7 +107,7 @@ def rows(number: int = 40, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def conditions(number: int, seed: int = 7) -> list[str]:
-    """Return ``count`` conditions; a larger count starts with the same ones."""
+    """Return ``count`` conditions; a larger count returns the same ones first."""
     draw = random.Random(seed)
     return [_condition(draw, 3) for _ in range(number)]
 

@@ -63,8 +63,8 @@ def quick_workers(factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forked_workers(folder: pathlib.Path) -> Iterator[None]:
-    """Let Python workers be forked from a process that has imported everything; with ``TEST_EFFORT=all`` each is
-    started anew."""
+    """Fork Python workers from a process that has imported everything; with ``TEST_EFFORT=all`` start each one
+    normally."""
     if ALL or not HAS_DATA_SOURCES or not hasattr(os, "pidfd_open"):
         yield
         return
@@ -106,7 +106,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def own_class_path(spark: Any) -> Iterator[Any]:
-    """The session of all tests; changes of its class path are visible only on this thread and in this test."""
+    """The session of all tests; changes to its class path are visible only on this thread and in this test."""
     from delta_sharing_client.spark import push_down
 
     jvm = spark.sparkContext._jvm

@@ -48,7 +48,7 @@ def serve(path: str) -> None:
     import gc
     import importlib
 
-    del sys.path[0]  # this directory
+    del sys.path[0]  # not from this directory
     for name in _MODULES:
         importlib.import_module(name)
     _save_what_is_measured()
@@ -69,7 +69,8 @@ def serve(path: str) -> None:
 
 
 def _save_what_is_measured() -> None:
-    """Let coverage save its data before a worker reports its end to Spark, which may kill it at once."""
+    """Make coverage save its data before a worker reports to Spark that it is done, because Spark may then kill it at
+    once."""
     coverage = sys.modules.get("coverage")
     running = coverage and coverage.Coverage.current()
     if running:
@@ -84,7 +85,7 @@ def _report(save: Callable[[], None], report: Callable[..., None], *arguments: o
 
 
 def _watch(line: socket.socket) -> None:
-    """Fork one process and send its exit code; it does not outlive the requesting process."""
+    """Fork one process and send its exit code. End it if the requesting process ends first."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, streams, _, _ = socket.recv_fds(line, _LENGTH, 3)
     whole = b""

@@ -31,7 +31,7 @@ _ALL = "id, k, p, d, t"
 
 
 class Plan(NamedTuple):
-    """A query, and the relation named ``{kept}`` in it, which may be cached."""
+    """A query, and the query of the relation ``{kept}`` in it, which is cached if ``cached``."""
 
     kept: str
     cached: bool
@@ -59,13 +59,13 @@ def rows(number: int, seed: int) -> list[dict[str, Any]]:
 
 
 def plans(number: int, seed: int) -> list[Plan]:
-    """Return ``count`` plans; a larger count starts with the same ones."""
+    """Return ``count`` plans; a larger count returns the same ones first."""
     draw = random.Random(seed)
     return [Plan(_relation(draw, 1, kept=False), draw.random() < 0.5, _relation(draw, 3)) for _ in range(number)]
 
 
 def _relation(draw: random.Random, depth: int, *, kept: bool = True) -> str:
-    """Return a query with the columns ``_ALL`` and at most ``depth`` levels of nested queries."""
+    """Return a query that returns the columns ``_ALL`` and nests queries at most ``depth`` levels deep."""
 
     def below() -> str:
         return _relation(draw, depth - 1, kept=kept)

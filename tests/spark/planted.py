@@ -1,4 +1,4 @@
-"""Reads with planted secrets in a separate Spark, classic and Connect, that saves everything users can see.
+"""Run reads with planted secrets in a separate Spark, classic and Connect, and save everything that users can see.
 
 ``python -m tests.spark.planted FOLDER`` fills ``FOLDER``: ``events`` has the event log, ``ui`` all pages of the UI
 and the answers of its REST API, ``texts`` plans, errors and progress, ``checkpoints`` the checkpoints of streams,
@@ -148,8 +148,7 @@ class _Reads:
             if HAS_LIMITS:
                 stream = stream.option("maxFilesPerTrigger", "1")
             feed = {"readChangeFeed": "true", "startingVersion": "0"}
-            # Each way to read is combined with one profile in one session and with the other profile in the other
-            # session.
+            # Each session uses one profile for one half of the ways to read and the other profile for the other half.
             if ALL or (kind == "oauth") == (self._kind == "classic"):
                 self._read(f"{kind} batch", ds.load_as_spark(url, spark=self._spark))
                 self._follow(catalog, stream.table(f"{catalog}.{TABLE}"))
@@ -253,7 +252,7 @@ def _write_profiles(folder: Path, server: Any, token_endpoint: str) -> None:
 
 
 def _query(server: Any) -> str:
-    """Return the response with the signed URLs of the files of the table."""
+    """Return a query response, which contains the signed URLs of the table's files."""
     share, schema, table = TABLE.split(".")
     path = f"shares/{share}/schemas/{schema}/tables/{table}/query"
     request = urllib.request.Request(f"{server.profile['endpoint'].rstrip('/')}/{path}", data=b"{}", method="POST")

@@ -31,7 +31,7 @@ Rows = Counter[tuple[object, ...]]
 
 
 class Following:
-    """A running query that records each batch and its rows, and then calls ``sink``."""
+    """A running query that records each batch and its rows and then calls ``sink``."""
 
     def __init__(
         self, frame: Any, checkpoint: pathlib.Path, sink: Callable[[Any, int], None] | None, **trigger: object
@@ -48,7 +48,7 @@ class Following:
             self._sink(frame, batch)
 
     def rows(self) -> Rows:
-        """Return every delivered row with its count."""
+        """Return the delivered rows and how often each was delivered."""
         return Counter(tuple(row) for _, rows in list(self.calls) for row in rows)
 
     def reaches(self, expected: Rows) -> None:
@@ -57,13 +57,13 @@ class Following:
         assert self.rows() == expected, f"{self.rows()} instead of {expected}: {self._query.exception()}"
 
     def fails(self) -> str:
-        """Wait for the error that ends the query, and return its text."""
+        """Wait for the error that ends the query, and return its message."""
         error = self.ends()
         assert error
         return error
 
     def ends(self, seconds: float = WAIT_SECONDS) -> str:
-        """Wait until the query ends; return the text of its error, if any."""
+        """Wait until the query ends; return the message of its error, or an empty string."""
         self.until(lambda: False, seconds)
         error = self._query.exception()
         return "" if error is None else str(error)
@@ -155,7 +155,7 @@ def vectors(site: Site) -> None:
 
 
 def kinds_reach(feed: Following, expected: Rows) -> None:
-    """Like ``Following.reaches`` for the first three columns of a change feed of ``ID``."""
+    """Do the same as ``Following.reaches`` with the first three columns of a change feed of ``ID``."""
     feed.until(lambda: feed.rows().total() >= expected.total())
     assert Counter(row[:3] for row in feed.rows().elements()) == expected
 
@@ -362,7 +362,7 @@ def _token_endpoint(server: Any) -> Iterator[_TokenEndpoint]:
 
 
 class Died(Exception):
-    """Simulates the death of the driver in the sink."""
+    """Raised in the sink to simulate the death of the driver."""
 
 
 def replayed(site: Site, **options: object) -> None:
@@ -476,8 +476,8 @@ class Keyed:
 
 
 def upsert(frame: Any, batch: int, target: pathlib.Path) -> None:
-    """Write ``target/<batch>``: the previous state with the changes of ``frame`` applied; a repeated call writes the
-    same."""
+    """Apply the changes in ``frame`` to the previous state and write it to ``target/<batch>``; a repeated call writes
+    the same."""
     from pyspark.sql import Window, functions
 
     newest = Window.partitionBy("id").orderBy(functions.desc("_commit_version"))

@@ -1,5 +1,4 @@
-"""Tables of the shapes that the JVM connector's streaming suites use, and streaming queries
-that collect their batches."""
+"""Tables like those in the JVM connector's streaming suites, and streaming queries that collect their batches."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ REFUSED = "Option '{}' cannot be set by a query of this table"
 
 @pytest.fixture(scope="module")
 def other(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A server that accepts the token of the catalog and has other rows under the same table names."""
+    """A server that accepts the catalog's token and has tables of the same names with other rows."""
     import mock_server
 
     root = tmp_path_factory.mktemp("other")
@@ -110,8 +110,8 @@ def other(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def elsewhere(other: Any) -> dict[str, dict[str, str]]:
-    """Return options that would redirect a query to ``other`` or change its credentials; each first option is
-    refused."""
+    """Return sets of options that would redirect a query to ``other`` or change its credentials. The key of each set
+    is the option that must be refused."""
     endpoint, token = other.profile["endpoint"], other.profile["bearerToken"]
     profile = str(other.profile_path)
     return {

@@ -71,7 +71,7 @@ def test_examples_of_other_pages_run(
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    # The JVM reads the path of the profile and has another working directory.
+    # The JVM opens the profile's path and has a different working directory.
     source = example.source.replace("demo.share#", f"{tmp_path}/demo.share#")
 
     names = dataclasses.replace(example, source=source).run(spark=spark)

@@ -1,4 +1,4 @@
-"""Filters have the same results as in Spark: true, false, null and errors, row by row."""
+"""Filters have the same result as in Spark for each row: true, false, null or an error."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Reads:
 
 @pytest.fixture(scope="module", params=["classic", "connect", "tasks"])
 def session(request: pytest.FixtureRequest, spark: Any) -> Iterator[Reads]:
-    """A session of either kind; both use the same JVM."""
+    """A classic or Connect session, and its way to read; both sessions use the same JVM."""
     if request.param != "tasks" and not HAS_DATA_SOURCES:
         pytest.skip("PySpark 3.5 has no Python data sources")
     if request.param != "connect":
@@ -92,7 +92,7 @@ def to_arrow(frame: Any) -> pa.Table:
 
 
 class Served:
-    """Staged tables and their server."""
+    """The tables, copied to a directory, and their server."""
 
     def __init__(self, root: pathlib.Path, tables: dict[str, corpus.GoldenTable], server: Any) -> None:
         self.root, self.tables, self.server = root, tables, server

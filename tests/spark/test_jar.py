@@ -1,4 +1,5 @@
-"""With the jar, ``format("deltaSharing")``, SQL, tables, configured catalogs and streams push down as well."""
+"""With the jar, ``format("deltaSharing")``, SQL views and tables, and configured catalogs push conditions down as
+well."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 # `python -m tests.soak spark-kills` kills whole processes, and more of them.
 KILLS = 50 if ALL else 20
-QUERY_KILLS = 12 if ALL else 6  # each one is a Spark query
+QUERY_KILLS = 12 if ALL else 6  # each run is a Spark query, so few are made
 
 
 class Killed(Exception):
@@ -89,7 +89,8 @@ def dict_of(row: Any) -> dict[str, Any]:
 
 
 class Engine:
-    """Calls a stream reader like Spark: an offset log, a commit log, an idempotent sink, and kills in between."""
+    """Call a stream reader as Spark does, with an offset log, a commit log and an idempotent sink, and kill it in
+    between."""
 
     def __init__(self, url: str, options: dict[str, str], chance: random.Random) -> None:
         self.url, self.options, self.chance = url, options, chance

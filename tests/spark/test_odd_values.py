@@ -17,7 +17,7 @@ from delta_sharing_client.read.text import as_shown
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from tests.regressions.hand_made import HandMadeTable
 
-# One byte of each class that UTF-8 decoders distinguish.
+# One byte from each class of bytes that UTF-8 decoders distinguish.
 BYTES = [0x41, 0x80, 0x90, 0xA0, 0xBF, 0xC0, 0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xFF]
 TEXTS = [bytes(each) for length in range(1, 4) for each in itertools.product(BYTES, repeat=length)] + [
     bytes(each) for each in itertools.product([0x80, 0x9F, 0xA0, 0xED, 0xF0, 0xF4], repeat=4)

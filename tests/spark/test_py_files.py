@@ -63,7 +63,7 @@ JOB = """
 
 @pytest.fixture
 def bare_python(tmp_path: pathlib.Path) -> str:
-    """An interpreter with all dependencies of the package, without the package and its metadata."""
+    """An interpreter that has all dependencies of the package, but neither the package nor its metadata."""
     venv.create(tmp_path / "bare", symlinks=True)
     (there,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
     for path in sys.path:

@@ -70,7 +70,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def stream_reader(lake: Any, **options: str) -> StreamReader:
-    """A reader as Spark creates it: pickled after ``schema()`` of its source was called."""
+    """A reader as Spark creates it: its source is pickled after the call of ``schema()``."""
     source = DeltaSharingSource({"path": lake.url("t"), **options})
     schema = source.schema()
     return pickle.loads(pickle.dumps(source)).streamReader(schema)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Runs the scenarios of ``running_streams`` concurrently."""
+"""Run the scenarios of ``running_streams`` concurrently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.spark.streams import limited
 
 pytestmark = pytest.mark.spark
 
-# `python -m tests.soak streams` runs all of them.
+# A sample is run here; `python -m tests.soak streams` runs all scenarios.
 NAMES = ["renamed", "replayed_changes", "start_without_files", "token_renewed", "upserted", "vectors", "widened"]
 
 

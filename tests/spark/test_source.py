@@ -125,7 +125,7 @@ def test_deleted_version_error_names_both_versions(
     monkeypatch.setattr(ServedTable, "_planned", no_history)
     with pytest.raises(SchemaChangeError, match=r"from version 4, .* to 5, .*history: no history here\. Load it again"):
         parts_of(loaded, schema)
-    # Columns in a temporarily different order are not a change of the table.
+    # Columns that have a different order for a while are not a change of the table.
     for status in (None, 500, 503):
         statuses.append(status)
         with pytest.raises(RequestError, match="no history here") as caught:

@@ -1,4 +1,4 @@
-"""Streaming queries with checkpoints on disk: the scenarios of the JVM connector's suites for appends."""
+"""Streaming queries with checkpoints on disk: the scenarios for appends in the JVM connector's suites."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def hive_files(t: Table) -> None:
 
 @maker
 def partition_values(t: Table) -> None:
-    """Data files contain the partition columns with other values; readers must use the partition values."""
+    """Data files contain the partition columns with wrong values; readers must use the partition values."""
     t.create("id BIGINT, p STRING, n INT", tail="PARTITIONED BY (p)")
     t.map_names()
     t.add_file(
@@ -399,7 +399,7 @@ def copy_on_write(t: Table) -> None:
 
 @maker
 def upgraded_deletes(t: Table) -> None:
-    """Position deletes of version 2 below deletion vectors of version 3, and rows without lineage that get one."""
+    """Position deletes written in version 2, then deletion vectors in version 3; rows without row lineage get it."""
     _deletes(t, 2)
     t.sql(
         "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
@@ -454,7 +454,7 @@ def equality_deletes_evolved(t: Table) -> None:
     equality_delete(t, ["x"], [{"x": 3.5}])
     equality_delete(t, ["renamed"], [{"renamed": 3000000000}])
     t.sql("ALTER TABLE {t} ADD COLUMN added STRING", "INSERT INTO {t} VALUES (30, NULL, NULL, NULL, NULL, NULL, 'x')")
-    # Rows from before the column count as null.
+    # Rows written before the column was added count as null.
     equality_delete(t, ["added", "id"], [{"added": None, "id": 4}, {"added": "x", "id": 5}])
 
 
@@ -572,7 +572,7 @@ def no_partitions(t: Table) -> None:
 
 
 def random_filters(seed: str, count: int) -> list[str]:
-    """Return conditions over ``PARTITION_COLUMNS`` in SQL that Spark and this package share."""
+    """Return conditions over ``PARTITION_COLUMNS`` in SQL that both Spark and this package accept."""
     draw = random.Random(seed)
     constants: dict[str, Callable[[], str]] = {
         "id": lambda: str(draw.randrange(-2, 95)),
@@ -685,7 +685,7 @@ def emptied(t: Table) -> None:
 
 @maker
 def lineage(t: Table) -> None:
-    """Row ids through several manifests of a commit, deletes, updates of both kinds, and compaction."""
+    """Row ids after a commit with several manifests, deletes, updates of both kinds, and compaction."""
     t.create("id BIGINT, v STRING, p INT", 3, "PARTITIONED BY (p)", **MERGE_ON_READ)
     t.sql(
         "INSERT INTO {t} SELECT id, concat('v', id), id % 4 FROM range(0, 20)",

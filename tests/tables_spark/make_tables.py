@@ -201,7 +201,7 @@ def mapping_upgraded(t: Table) -> None:
         "INSERT INTO {t} VALUES (1, 'a1', 'b1')",
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
         "'delta.minWriterVersion' = '5')",
-        # swap the names: a reader that matches columns by name confuses them
+        # the names are swapped: a reader that matches columns by name would confuse them
         "ALTER TABLE {t} RENAME COLUMN a TO tmp",
         "ALTER TABLE {t} RENAME COLUMN b TO a",
         "ALTER TABLE {t} RENAME COLUMN tmp TO b",
@@ -257,7 +257,8 @@ def type_widening(t: Table) -> None:
         "i_dec": ("INT", "DECIMAL(11,1)"), "l_dec": ("LONG", "DECIMAL(22,2)"), "f_d": ("FLOAT", "DOUBLE"),
         "dec_dec": ("DECIMAL(5,2)", "DECIMAL(12,4)"), "d_n": ("DATE", "TIMESTAMP_NTZ"),
     }  # fmt: skip
-    changes = {name: changes[name] for name in names if name not in ("b_f", "s_f")}  # Delta Lake widens to double only
+    # Delta Lake widens BYTE and SHORT to DOUBLE, but not to FLOAT.
+    changes = {name: changes[name] for name in names if name not in ("b_f", "s_f")}
     t.create(
         "id INT, "
         + ", ".join(f"{name} {old}" for name, (old, _) in changes.items())
@@ -430,7 +431,7 @@ def variant_shredded(t: Table) -> None:
 
 @maker
 def geospatial(t: Table) -> None:
-    point = "0101000000000000000000{x}000000000000{y}"  # 1 and 2, 5 and 6
+    point = "0101000000000000000000{x}000000000000{y}"  # with the coordinates 1 and 2, or 5 and 6
     first, second = point.format(x="F03F", y="0040"), point.format(x="1440", y="1840")
     line = "010200000002000000" + first[10:] + second[10:]
 
@@ -513,7 +514,8 @@ def log_compacted(t: Table) -> None:
     for i in range(6):
         t.sql(f"INSERT INTO {{t}} VALUES ({i})")
     t.sql("DELETE FROM {t} WHERE id = 2")
-    # Delta Lake reads compacted commits but has no command that writes them: this is its "Log Compaction Files".
+    # Delta Lake reads compacted commits but has no command that writes them: write one as in "Log Compaction Files"
+    # of the Delta protocol.
     log = t.path / "_delta_log"
     files: dict[str, str] = {}
     for version in range(2, 8):

@@ -373,9 +373,9 @@ def listing_threads() -> list[threading.Thread]:
 
 
 def nothing_is_left(server: LongListing) -> None:
-    """Assert that the threads have ended and the server has noticed that nobody reads its response."""
+    """Assert that the threads have ended and that the server has noticed the closed connection."""
     wait_for(lambda: not listing_threads())
     if server.answers:
-        # The server notices only when it sends more.
+        # The server notices it only when it sends more.
         server.before = lambda number: None
         wait_for(lambda: not server.answers)

@@ -81,7 +81,7 @@ def test_run_prints_and_writes_its_results(
     assert "## limit" in saved
     assert "- x: 1.000 s, 100%" in saved
     assert "| limit | 1.000 | polars 1.00, incumbent-delta 1.00, incumbent-parquet 1.00 | 1 of 1 |" in saved
-    # Earlier measurements are kept in the order of the cases; equal numbers give an identical chart.
+    # Earlier results are kept, in the order of the cases; equal figures give an identical chart.
     picture = (tmp_path / "results.svg").read_text()
     once, half = {"seconds": 1.0, "processor": 2.0}, {"seconds": 0.5, "processor": 0.25}
     turn = {"line": "local", "table": "9 files", "job": "plan", "medians": {"ours": once}, "ratios": {"x": half}}

@@ -1,4 +1,4 @@
-"""Column names: one resolver for every argument that takes a name."""
+"""Column names are resolved by the same rules in every argument that takes one."""
 
 from __future__ import annotations
 

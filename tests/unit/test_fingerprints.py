@@ -1,4 +1,4 @@
-"""A map from names to numbers that stores only a few bytes for each name."""
+"""Fingerprints map names to numbers and store only a few bytes for each name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The signatures of loader functions show every keyword, and they refuse unknown ones before any request."""
+"""The signatures of loader functions show every keyword, and the functions refuse unknown keywords before any
+request."""
 
 from __future__ import annotations
 

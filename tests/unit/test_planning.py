@@ -422,7 +422,8 @@ def test_collated_column_does_not_disable_other_hints(tmp_path: pathlib.Path, mo
 
 
 def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's statistics describe the original bytes in the files, but partition values are not replaced."""
+    """The server's statistics describe the invalid bytes in the files; partition values are never replaced, so hints
+    on them are right."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("p", pa.string())])
     table = HandMadeTable(tmp_path / "t").create(schema, partition_by=["p"])
     table.commit(table.file(pa.table({"a": [1], "s": ["x"]}), {"p": "y"}))

@@ -32,7 +32,7 @@ ROWS = pa.table(
 )
 
 
-# pyarrow supports the view types that Polars uses since version 16.
+# Since version 16, pyarrow supports the view types that Polars uses.
 IN_MEMORY = {"arrow": ROWS, "pandas": ROWS.to_pandas()} | ({"polars": pl.from_arrow(ROWS)} if PYARROW >= 16 else {})
 
 

@@ -212,7 +212,7 @@ def test_frozen_version_is_not_requested_again() -> None:
 
 
 class Outage:
-    """A server that fails for a while, measured by a fake clock."""
+    """A server that does not respond for a while, which a fake clock measures."""
 
     def __init__(self, error: DeltaSharingError, down: range) -> None:
         self.error, self.down, self.now, self.asked = error, down, 0.0, 0

@@ -71,7 +71,7 @@ def test_hashes_match_the_specification(value: Any, data_type: Any, expected: in
 
 
 def _bucket(data: bytes, count: int) -> int:
-    """The bucket of bytes according to the specification."""
+    """Return the bucket of bytes according to the specification."""
     return (mmh3.hash(data) & 0x7FFFFFFF) % count
 
 
@@ -333,7 +333,7 @@ def test_partition_specs_are_bound_by_field_id() -> None:
     assert [field.name for field in identity_columns([[nested, own]])] == ["b"]
 
 
-# --- texts of partition values ---
+# --- partition values as strings ---
 
 _TEXTS = st.one_of(
     st.tuples(st.integers(-(2**63), 2**63 - 1), st.just(PrimitiveType("long"))),

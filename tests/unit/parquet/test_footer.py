@@ -72,7 +72,7 @@ def test_a_footer_that_does_not_decode_is_a_data_error() -> None:
 
 @pytest.mark.parametrize("name", [["zzzzzzzz"], ["outer", "zzzzzzzz"]])
 def test_names_with_invalid_utf8_are_a_data_error(name: list[str]) -> None:
-    """Arrow returns such a schema and fails when a name is read."""
+    """Arrow returns a schema with such names and fails when a name is read."""
     column = pa.array([1])
     for below in name[:0:-1]:
         column = pa.StructArray.from_arrays([column], [below])

@@ -1,4 +1,4 @@
-"""Page headers, also those that pyarrow wrote, and the page index."""
+"""Page headers, hand-made or written by pyarrow, and the page index."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_pages_of_a_truncated_chunk_are_walked_without_error() -> None:
 
 # === Page headers ===
 
-# For each page type: the field of its header, and the required content.
+# For each page type: the id of its header field, and the required fields in it.
 BODIES = {0: (5, {1: 7, 2: 0, 3: 3, 4: 3}), 2: (7, {1: 7, 2: 0}), 3: (8, {1: 7, 2: 1, 3: 7, 4: 8, 5: 0, 6: 0})}
 
 
@@ -224,8 +224,8 @@ def test_page_has_bounds_and_a_null_count_if_known() -> None:
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 9, 1]),  # a page of nulls that has bounds
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 1]),  # a null count other than the footer's
         column_index([False, False, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0]),  # a page of nulls that is not marked
-        column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # below the footer's bounds
-        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # above the footer's bounds
+        column_index([False, True, False], [-6, 0, 1], [0, 0, 9], [0, 10, 0]),  # a bound below the footer's bounds
+        column_index([False, True, False], [-5, 0, 1], [0, 0, 10], [0, 10, 0]),  # a bound above the footer's bounds
         column_index([False, True, False], [-5, 0, 1], [0, 0, 9], [0, 10, 0])[:-8],
     ],
 )

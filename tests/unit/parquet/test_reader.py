@@ -105,7 +105,7 @@ def test_only_large_files_are_decoded_with_jemalloc(
     monkeypatch.setattr(reader.pq, "ParquetReader", Recorded)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"a": range(size // 8)}), sink, compression="NONE", use_dictionary=False)
-    ballast = pa.allocate_buffer(20_000)  # Arrow must hold some memory
+    ballast = pa.allocate_buffer(20_000)  # so that Arrow holds some memory
     reader.open_reader(pa.BufferReader(sink.getvalue()))
     assert (ballast.size, used) == (20_000, [backend])
 

@@ -524,7 +524,7 @@ def versions(stream: ScanStream) -> list[int]:
 
 
 def parts_of_one_file(feed: Feed, listed: list[int]) -> list[FeedPart]:
-    """Return the parts for versions 1 to 3; ``listed`` receives each version that is listed."""
+    """Return the parts for versions 1 to 3; each listed version is appended to ``listed``."""
 
     def actions(version: int) -> Iterator[Any]:
         listed.append(version)
@@ -636,7 +636,7 @@ def test_vectors_with_a_different_field_are_a_change(feed: Feed, field: str) -> 
 
 
 def test_changes_use_the_statistics_of_their_own_action(feed: Feed) -> None:
-    """The statistics of ``remove`` cover the deleted rows, those of ``add`` the inserted ones."""
+    """The statistics of ``remove`` describe the deleted rows, those of ``add`` the inserted rows."""
     stats = '{{"numRecords": 3, "tightBounds": true, "minValues": {{"id": {0}}}, "maxValues": {{"id": {1}}}}}'
     feed.remove(5, "a", [1, 2, 9], deletion_vector=vector(2), stats=stats.format(1, 2))
     feed.add(5, "a", [1, 2, 9], deletion_vector=vector(0), stats=stats.format(2, 9))

@@ -153,7 +153,7 @@ def test_estimated_size_of_a_column_depends_on_its_type(kinds: dict[str, str], s
     columns = output_columns(table, [("a",), ("P",)], ["p"], VariantAs.STRUCT)
     for partition in ("p", "P"):
         assert needed_share(table, columns, [partition]) == pytest.approx(share)
-    # A column of the filter that is also returned counts once.
+    # A filter column that is also returned counts once.
     assert needed_share(table, [*columns, *columns], ["p"]) == pytest.approx(share)
     assert needed_share(table, output_columns(table, None, ["p"], VariantAs.STRUCT), ["p"]) == 1.0
 

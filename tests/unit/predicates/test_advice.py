@@ -109,7 +109,7 @@ def test_error_of_a_mistake_shows_a_corrected_form(mistake: str, advice: str, ri
     with pytest.raises(UsageError) as caught:
         bind(parse_filter(mistake), SCHEMA)
 
-    # The error of a common mistake does not list everything that is supported.
+    # The error for a common mistake does not list everything that is supported.
     assert advice in str(caught.value)
     assert "Supported are" not in str(caught.value)
     assert re.search(r"SQL syntax|_h[0-9a-f]{2}|sqlglot|\b(?!DuckDB)[A-Z][a-z]+[A-Z]\w+", str(caught.value)) is None

@@ -549,7 +549,7 @@ def test_expressions_round_trip_through_text(expression: Expression) -> None:
     assert parse_filter(str(expression)) == expression
 
 
-# Conditions on years become ranges of dates, which are sent to a server.
+# Conditions on years become ranges of dates, which can be sent to a server.
 _YEARS = st.builds(
     lambda name, op, year: Comparison(op, call("year", Column((name,))), Literal(year)),
     st.sampled_from(["day", "instant", "wall"]),
@@ -729,7 +729,7 @@ def _ranged(depth: int) -> st.SearchStrategy[Operand]:
 
 
 def _value_of(operand: Operand, row: dict[str, Any]) -> Decimal | None:
-    """Return the value of an operand of ``_ranged`` for a row, computed independently of the code."""
+    """Return the value of an operand of ``_ranged`` for a row, computed without the package's code."""
     if isinstance(operand, Call) and operand.name.isidentifier():
         value = row[operand.arguments[0].path[0]]
         if value is None or operand.name != "decimal":

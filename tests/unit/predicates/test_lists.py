@@ -100,7 +100,7 @@ def test_only_long_lists_are_narrowed() -> None:
         assert (narrow.places == range(10, 13)) is is_narrowed
         assert narrow.array(pa.int64()).to_pylist() == (list(range(10, 13)) if is_narrowed else list(range(size)))
         assert within(ready, Known({})) == ready
-        # Bounds of another type are not used.
+        # Bounds of a different type are not used.
         assert within(ready, Known({X: ColumnBounds("a", "b", 0, 5)})) == ready
         assert listed(ready) is ready
 

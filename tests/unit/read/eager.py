@@ -1,4 +1,4 @@
-"""Settings that make small files be read like large ones, and in small pieces."""
+"""Settings with which small files are read as large ones are, and in small pieces."""
 
 from __future__ import annotations
 

@@ -465,7 +465,7 @@ def test_an_opened_reader_is_used_only_once(monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(decode, "SparseFile", None)
         again = file.data.open()
     assert again is not opened
-    # The magic bytes at the start are not needed.
+    # The file can be opened without the magic bytes at its start.
     parts = [ByteBlock(4, file.data.blocks[0].data.slice(4))]
     assert ParquetBytes(file.data.size, parts, file.data.metadata).open().read_all().num_rows == ROWS
     assert again.read_all()["n"].to_pylist() == list(range(ROWS))
@@ -639,7 +639,7 @@ def test_bounds_of_other_collations_are_not_used(collation: str, bounds: Any) ->
 
 @pytest.mark.parametrize("rows", [[b"\xff"], [{"x": b"\xff"}], [(b"\xff", b"")], {"x": [b"\xff"]}], ids=str)
 def test_part_of_a_nested_batch_has_no_other_values(rows: Any) -> None:
-    """Deleted rows before and after the part may have invalid text, which a conversion must not see."""
+    """Deleted rows before and after the part may have invalid text, which must not reach a conversion."""
     text = {"list": pa.list_(pa.binary()), "struct": pa.struct([("x", pa.list_(pa.binary()))])}
     kind = text["struct"] if isinstance(rows, dict) else text["list"]
     if isinstance(rows, list) and isinstance(rows[0], dict):

@@ -1,4 +1,4 @@
-"""Each kind of read, of files whose ``ARROW:schema`` states each type that a writer may choose.
+"""Each kind of read is tested with files whose ``ARROW:schema`` states each type that a writer may choose.
 
 deltalake's MERGE, UPDATE and DELETE state ``string_view`` and ``binary_view``, Polars large types, pandas dictionaries.
 """
@@ -110,7 +110,7 @@ def written(encoding: str, content: pa.Table = CONTENT) -> bytes:
     for item in content.schema:
         stated = encoded(item.type, text, data, lists)
         if encoding == "list views" and item.name == "n":
-            stated = pa.list_(pa.int32(), 2)  # also a list of fixed size
+            stated = pa.list_(pa.int32(), 2)  # lists of fixed size are tested too
         claimed.append((item.name, stated))
     return with_arrow_schema(content, base64.b64encode(pa.schema(claimed).serialize().to_pybytes()))
 

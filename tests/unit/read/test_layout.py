@@ -44,7 +44,7 @@ def table(storage: Storage) -> Table:
         ({"p": "1", "q": "x"}, 1, "x"),
         ({"p": None, "q": ""}, None, None),
         ({"P": "1", "Q": "x"}, 1, "x"),
-        # Delta Lake for Spark omits nulls in a tombstone, other writers in an add action.
+        # Delta Lake for Spark omits nulls in tombstones, other writers omit them in add actions.
         ({"q": "x"}, None, "x"),
         ({}, None, None),
     ],
@@ -227,7 +227,7 @@ def test_file_is_read_only_for_columns_stored_in_it(columns: list[str], needs_fi
     (added, changed), shape = (next(iter(plan.tasks)) for plan in plans), Shape(plans[0].context)
     assert shape.needs_file(added) is needs_file
     assert shape.needs_file(changed) is (needs_file or columns == ["_change_type"])
-    # The change type is that of the task, also for files of the same schema.
+    # Each task has its own change type, even if the files have the same schema.
     schema = pa.schema({"id": pa.int64(), "_change_type": pa.string()})
     leaves = [shape.alignment(schema, task).leaves for task in (added, changed, added)]
     assert leaves == [(0,) if needs_file else (), *([(1,)] if columns == ["_change_type"] else leaves[:1]), leaves[0]]
@@ -298,7 +298,8 @@ GROUPS = {"row_group_size": 1000, "compression": "NONE", "use_dictionary": False
 
 
 def part(**changes: Any) -> Layout:
-    """Return three row groups of two columns of eight bytes; the second one may be read in part."""
+    """Return the layout of three row groups with two columns of eight bytes; the second row group may be read in
+    part."""
     content = pa.table({"a": range(2500), "b": range(2500)})
     layout = File(content, whole=changes.pop("whole", False), **GROUPS).layout
     return dataclasses.replace(layout, **changes)
@@ -378,7 +379,7 @@ def test_size_of_a_partial_chunk_is_the_sum_of_its_pages() -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_decoded_size_of_runs_is_half_a_byte_per_value(whole: bool) -> None:
-    """A run of a few bytes has many values."""
+    """A run of a few bytes may hold many values."""
     content = pa.table({"a": pa.array([7] * 1_000_000), "b": pa.array([7] * 1_000_000)})
     layout = File(content, whole=whole, row_group_size=1_000_000).layout
     assert layout.footer.metadata.row_group(0).total_byte_size < 10_000
@@ -407,7 +408,7 @@ def test_chunks_of_old_parquet_mr_are_read_with_100_more_bytes(writer: str, is_o
     first, last = chunks_of(layout)[0], chunks_of(layout)[-1]
     layout.chunks.__dict__["_parsed"] = layout.chunks._parsed._replace(writer=writer)
     assert layout.chunk_range(0, 0).stop == first.start + first.length + (100 if is_old else 0)
-    # The range never reaches into the footer.
+    # The range never extends into the footer.
     edge = dataclasses.replace(layout, footer=layout.footer._replace(start=last.start + last.length + 7))
     assert edge.chunk_range(2, 1).stop == last.start + last.length + (7 if is_old else 0)
 

@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 
 
 def part(start: int, rows: int) -> pa.Table:
-    """Return rows of which every tenth is null in all columns but the first."""
+    """Return rows; every tenth is null in all columns but the first."""
     when = datetime.datetime(2026, 11, 20)
     rows_as_dicts: list[dict[str, object]] = [
         {"id": start + number}

@@ -13,7 +13,7 @@ from delta_sharing_client.parquet import footer
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import Storage, Table, metadata
 
-# The writer's Arrow schema has the columns i, s and b with the types int64, string_view and binary_view.
+# In the writer's Arrow schema, the columns i, s and b have the types int64, string_view and binary_view.
 VIEWS = (
     "c-nQ6!AiqG5QZmdTzcqrLjpPEl7L`qD<~+rOhTi@R%=0|$0U?kK^s#w)u-"
     "_hd@`TGoot$b)?u?V`_DJSEZHf}1{}D@y#vlfz&Nu2KouWT6p*G?zEyd_+1&n9(AuMdh_>WEq(#{cZSPz&$H!o>b#lLWj5q_XIjW"

@@ -125,7 +125,7 @@ def test_page_that_contradicts_the_index_is_detected_when_read(place: int) -> No
         return data.slice(start + shift, length)
 
     for start in range(0, 1000, 100):
-        # The piece has the pages of these rows.
+        # The piece consists of the pages of these rows.
         piece = dataclasses.replace(layout, cuts={0: (start, start + 100)})
         if start <= place * 10 < start + 100:
             with pytest.raises(PageMismatch):

@@ -437,7 +437,7 @@ def test_deleted_rows_of_skipped_pages_are_not_counted(make_table: MakeTable) ->
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(
         pa.table({"a": list(range(1000))}),
-        removed=(),  # the bounds of pages are used
+        removed=(),  # no values are poisoned, so that the bounds of pages are right
         deletion_vector=encode_inline(DeletionVector.from_positions([3, 502, 503, 999])),
         write=PAGED,
     )

@@ -66,7 +66,7 @@ def every_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Used:
-    """Counts the row groups that Polars' reader returns, and can disable the reader."""
+    """Count the row groups that Polars' reader returns; the reader can be disabled."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.groups = 0
@@ -82,7 +82,7 @@ class Used:
         patch.setattr(polars_reader, "is_usable", lambda: self.is_on and usable())
 
     def both(self, read: Callable[[], pl.DataFrame]) -> tuple[Any, Any]:
-        """Return the outcomes of ``read`` with and without Polars' reader."""
+        """Return the results of ``read`` with and without Polars' reader: rows or an error."""
         self.is_on = True
         by_polars = outcome(read)
         self.is_on = False
@@ -213,7 +213,7 @@ def table_of(storage: Storage, blob: bytes, schema: pa.Schema = SIMPLE.schema) -
 def test_damaged_bytes_have_the_outcome_of_arrows_reader(
     storage: Storage, used: Used, checksum: bool, compression: str
 ) -> None:
-    """Polars' reader is not used without checksums, because it may read damaged bytes differently."""
+    """Polars' reader is used only for pages with checksums, because it may read damaged bytes differently."""
     whole = written(compression=compression, write_page_checksum=checksum, data_page_size=300, write_batch_size=50)
     outcomes = {"error": 0, "rows": 0}
     for at in range(4, len(whole) - 8, 41):
@@ -264,7 +264,7 @@ def test_int96_and_milliseconds_are_read_by_arrow(storage: Storage, used: Used) 
 
 
 def test_long_repeated_values_are_read_by_arrow(storage: Storage, used: Used) -> None:
-    """A page of 30 bytes may hold any number of rows."""
+    """A page of 30 bytes may hold any number of repeated values."""
     content = pa.table({"text": ["x" * 100] * 100_000})
     options = fast_options(max_bytes_in_flight=1 << 20)
     table = table_of(storage, written(content), content.schema)

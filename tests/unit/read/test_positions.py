@@ -92,7 +92,7 @@ def test_bytes_of_vectors_are_dropped_after_the_last_use(
         place = replace(descriptor, storage_type="p", path_or_inline_dv="http://h/dv", offset=offset)
         table.add(ids(0, 9), deletion_vector=place, removed=[part])
     tasks = list(table.plan().tasks)
-    # The last vector is behind a gap that is too large to read.
+    # The last vector follows a gap that is too large to be read with the others.
     whole = pa.py_buffer(blob + bytes(8 << 20))
     fetched: list[tuple[int, int]] = []
 

@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
         pa.field("named", pa.map_(pa.string(), pa.struct([("m", pa.decimal128(9, 2))]))),
     ]
 )
-# Each fails for values of the deleted rows, or has another result.
+# Each filter fails for values of the deleted rows, or would have a different result.
 FILTERS = [
     "i + 1 > 0",
     "1 / z > 0",

@@ -44,7 +44,7 @@ FILES = 12
 
 @pytest.fixture
 def large(make_table: MakeTable) -> Table:
-    """Files whose reads fetch, decode and wait at the same time."""
+    """Files so large that a read fetches, decodes and waits at the same time."""
     rows = pa.table({"id": np.random.default_rng(0).integers(0, 1 << 60, 100_000)})
     table = make_table(rows.schema)
     for _ in range(FILES):
@@ -256,7 +256,7 @@ def test_close_before_the_last_rows_are_taken_is_an_error(
     def taken(news: Any) -> None:
         take(news)
         if rows is None or news is None:
-            nothing_is_left()  # the end of the rows has arrived as well
+            nothing_is_left()  # wait until the end of the rows has arrived as well
             read.close()  # another thread may close at any time
 
     monkeypatch.setattr(read._read, "take", taken)

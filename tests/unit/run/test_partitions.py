@@ -134,7 +134,7 @@ ROWS = 20_000
 
 @pytest.fixture
 def made(make_table: Callable[..., Table]) -> Table:
-    """A table with a file of one row group, one of four, and an empty one with a large declared size."""
+    """A table with a file of one row group, a file of four, and an empty file with a large declared size."""
     table = make_table(pa.schema([("a", pa.int64())]))
     for first, count, groups in ((0, 10, 10), (10, 4 * ROWS, ROWS)):
         rows = pa.table({"a": range(first, first + count)})

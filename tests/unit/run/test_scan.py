@@ -259,7 +259,7 @@ def test_row_counts_that_contradict_the_log_are_an_error(make_table: MakeTable) 
         table.read()
 
 
-# --- tasks by themselves ---
+# --- tasks read without their plan ---
 
 
 def test_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Path) -> None:
@@ -326,8 +326,8 @@ def test_progress_is_reported_after_each_file(table: Table) -> None:
 
 
 def ahead_of_the_first(make_table: MakeTable, parts: int, wanted: int, seconds: float) -> list[int]:
-    """Read ``parts`` files, two at a time. The response for the first file is delayed until ``seconds`` after request
-    number ``wanted``. Return the number of requests sent by then."""
+    """Read ``parts`` files, two at a time. Delay the response for the first file until ``seconds`` after request
+    number ``wanted``, and return the number of requests received by then."""
     table = make_table(SCHEMA)
     for part in range(parts):
         table.add(numbered(part * 10, part * 10 + 10))
@@ -385,8 +385,8 @@ def test_deletion_vector_error_names_table_and_file(make_table: MakeTable, kind:
 
 @pytest.fixture
 def days(make_table: MakeTable) -> Table:
-    """Create 40 files, one for each day, with as many rows as their number; every tenth has a deletion vector, every
-    seventh has no row count, and the last has a partition value that is not a date."""
+    """Create 40 files, one for each day; file number N has N rows. Every tenth has a deletion vector, every seventh
+    has no row count, and the last has a partition value that is not a date."""
     content = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     result = make_table(content, partition_columns=["day"])
     for number in range(40):

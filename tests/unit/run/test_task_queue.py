@@ -145,7 +145,7 @@ def test_report_counts_files_skipped_in_a_stream(listed: Any) -> None:
     assert scan.report.seconds["plan"] > 0
 
 
-# --- no more of the listing than needed ---
+# --- reads that need only a part of the listing ---
 
 
 @pytest.mark.parametrize("form", [{"delta": True}, {"delta": False, "page": 5000}])
