@@ -76,8 +76,9 @@ def hostile_share(root: Path) -> dict[str, Any]:
     """Write tables and files with hostile strings below ``root``, and return the options of the server that shares
     them.
 
-    ``s.d`` has an equal table for each text, with the texts as values, column names (``column_names``) and comments;
-    and a volume, a model and a skill with some of the texts as names, files and comments.
+    ``s.d`` has a table for each string. The tables are equal, with the strings as values, column names
+    (``column_names``) and comments. ``s.d`` also has a volume, a model and a skill with some of the strings as names,
+    files and comments.
     """
     _write_table(root / "t")
     files = root / "v"

@@ -118,7 +118,7 @@ def test_fault_table_matches_the_code() -> None:
     check_generated(ROOT / "docs" / "server.md", "faults", "\n".join(lines) + "\n")
 
 
-@pytest.mark.skipif(PANDAS < 2, reason="the table has the units of time of pandas 2")
+@pytest.mark.skipif(PANDAS < 2, reason="the table has the time units of pandas 2")
 def test_type_table_matches_the_outputs() -> None:
     columns = "type | Iceberg | Arrow | pandas | NOT NULL in pandas | `numpy_nullable` | `pyarrow` | Polars | DuckDB"
     lines = [f"| {columns} | Spark |", "|---" * 10 + "|"]

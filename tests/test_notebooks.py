@@ -13,7 +13,7 @@ import pytest
 from notebooks.run import PRIVATE, executed, notebooks, one_kernel, texts
 from tests.versions import PANDAS
 
-pytestmark = pytest.mark.skipif(PANDAS < 2, reason="the notebooks have units of time, as pandas 2 has")
+pytestmark = pytest.mark.skipif(PANDAS < 2, reason="the notebooks have the time units of pandas 2")
 
 PLAIN = [pytest.mark.xdist_group("notebooks")]
 WITH_SPARK = [pytest.mark.spark, pytest.mark.xdist_group("notebooks with Spark")]

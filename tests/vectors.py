@@ -1,6 +1,6 @@
 """Create inline deletion vectors in the forms of several writers, and put poison values into the rows that they remove.
 
-The client reads inline vectors but writes files.
+The client has no code for this, because it only reads inline vectors and writes vectors to files.
 """
 
 from __future__ import annotations

@@ -377,7 +377,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--input", type=bytes.fromhex, help="one input of one target, in hexadecimal")
-    parser.add_argument("--random", action="store_true", help="random mutation even where atheris is installed")
+    parser.add_argument("--random", action="store_true", help="mutate at random even if atheris is installed")
     options = parser.parse_args(arguments)
     names = options.target or list(TARGETS)
     write = sys.stdout.write

@@ -272,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--worker", type=Path, help="used by the program itself: a folder for the current input")
     parser.add_argument("--input", type=Path, help="read this file once")
-    parser.add_argument("--read", type=int, default=0, help="which way to read it")
+    parser.add_argument("--read", type=int, default=0, help="the index of the way to read it")
     options = parser.parse_args(arguments)
     if options.input is not None:
         accepted = read_file(options.input.read_bytes(), options.read)

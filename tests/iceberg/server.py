@@ -30,9 +30,9 @@ class SharedTable:
 class IcebergServer:
     """Serves the tables of ``tables``, which may change at any time.
 
-    ``formats`` is returned by "Get Table", ``None`` if the server has no such endpoint. ``delta_status`` is the
-    status for requests for Delta tables. ``faults`` are statuses for the next requests to the catalog. ``loads`` is
-    called with the number of loads of a table, and may change it.
+    ``formats`` is what "Get Table" returns; if it is ``None``, the server does not have that endpoint. ``delta_status``
+    is the status of responses to requests for Delta tables. ``faults`` are the responses to the next requests to the
+    catalog. ``before_load`` is called with the name of a table before each load, and may change the table.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The tables of ``tests/tables_spark``, and an exact comparison of rows, with the types that Spark wrote to the log.
 
-Nothing here uses the client: types come from the JSON of the log, expected rows come from Spark.
+The client is not used here: types come from the JSON of the log, and expected rows come from Spark.
 """
 
 from __future__ import annotations

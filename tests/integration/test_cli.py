@@ -282,7 +282,7 @@ def test_full_disk_is_reported_and_leaves_no_file(server: Any, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_failed_write_to_stdout_is_reported_in_one_sentence(server: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
     with open("/dev/full", "wb") as full:

@@ -33,7 +33,7 @@ from tests.integration.test_types import documented
 from tests.versions import PANDAS
 
 pytestmark = [
-    pytest.mark.skipif(PANDAS < 2, reason="the table has the units of time of pandas 2"),
+    pytest.mark.skipif(PANDAS < 2, reason="the table has the time units of pandas 2"),
     pytest.mark.filterwarnings("ignore::delta_sharing_client.IncompleteReadWarning"),
 ]
 AT = datetime.datetime(2024, 2, 29, 12, 34, 56, 789012)

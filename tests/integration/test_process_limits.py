@@ -13,7 +13,7 @@ import pytest
 
 from tests.effort import sample
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has neither fork nor its limits")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has neither fork nor limits of processes")
 
 ROWS = 2755
 

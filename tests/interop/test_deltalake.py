@@ -1,6 +1,7 @@
 """The PyPI package ``deltalake`` reads what we write: local copies, and logs rebuilt from responses.
 
-The query engine is used, because ``to_pyarrow_table`` supports neither deletion vectors nor column mapping.
+The tests use the query engine of ``deltalake``, because ``to_pyarrow_table`` supports neither deletion vectors nor
+column mapping.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ FEED_ERRORS = {
 WRONG_FEEDS = {"spark.change-feed-vectors": "takes no difference of the deletion vectors of a remove and an add"}
 RAW_VARIANTS = ds.ReadOptions(variant_as=ds.VariantAs.STRUCT)
 
-pytestmark = pytest.mark.skipif(not TAKES_VIEWS, reason="deltalake gives views, which this pyarrow does not take")
+pytestmark = pytest.mark.skipif(not TAKES_VIEWS, reason="deltalake returns views, which this pyarrow does not support")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 every table that it supports.
 
 It runs in its own environment (``DELTA_SHARING_INCUMBENT_PYTHON``), because its requirements conflict with ours.
-Tables that it cannot read or reads wrongly are listed; remove an entry that it starts to read correctly.
+Tables that it cannot read or reads wrongly are listed; remove an entry once the package reads its table correctly.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client import testing
 
-pyfunc = pytest.importorskip("mlflow.pyfunc", reason="MLflow has an environment of its own; see scripts/mlflow")
+pyfunc = pytest.importorskip("mlflow.pyfunc", reason="MLflow has its own environment; see scripts/mlflow")
 
 
 def test_mlflow_loads_a_downloaded_model_version(tmp_path: pathlib.Path) -> None:

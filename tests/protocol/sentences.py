@@ -2,9 +2,10 @@
 with OpenSharing's TABLES.md, or with its OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.md, ML_MODELS.md and CREDENTIALS.md.
 
 The texts are not copied here. ``sentences.md`` (Delta Sharing) and ``open_sharing*.md`` identify each sentence by
-section, number and hash, and add who is bound, a short summary, and the tests that fail without it. The program
-compares the two and lists changed sections and new or removed sentences. ``--write`` updates numbers and hashes, and
-leaves the summary of a new sentence empty; ``test_sentences.py`` fails without.
+section, number and hash, and add who is bound, a short summary, and the tests that fail if the sentence is not
+followed. The program compares texts and tables, and lists changed sections and new or removed sentences. ``--write``
+updates numbers and hashes, and leaves the summary of a new sentence empty; ``test_sentences.py`` fails until the
+summary is written.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("texts", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="bring the table up to date")
-    parser.add_argument("--edition", help="what the text is: a commit and its date")
+    parser.add_argument("--edition", help="the edition of the text: a commit and its date")
     given = parser.parse_args()
     texts = read(given.texts)
     protocol = next((one for one in PROTOCOLS if set(texts) == set(one.texts)), None)

@@ -1,6 +1,6 @@
 """Defects of the PyPI package ``delta-sharing`` 1.4.2 that this client does not have, one test each.
 
-The numbers are those of the defect list from which these tests were written.
+The tests have the numbers of the list of defects from which they were written.
 """
 
 from __future__ import annotations

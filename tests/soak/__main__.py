@@ -46,7 +46,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="soak", required=True)
     for name, soak in SOAKS.items():
         command = commands.add_parser(name, help=soak.HELP, description=soak.__doc__)
-        command.add_argument("--seed", type=int, default=1, help="what decides everything random (default 1)")
+        command.add_argument("--seed", type=int, default=1, help="seed of the random generator (default 1)")
         soak.add_arguments(command)
     arguments = parser.parse_args()
     # A shell starts background jobs with SIGINT ignored; without this, no read could be interrupted.

@@ -1,9 +1,9 @@
 """Very large volumes: list a million files, and download a file of 10 GB with programs that are killed.
 
 The store generates its content (``tests.soak.asset_store``). ``files()`` and ``download()`` read the listing;
-``download()`` is a dry run by default, which also lists, checks the names and compares. Programs that are killed at
-random moments download the large file until one finishes: after each kill no file has the final name, and the next
-program does not request the stored bytes again. At the end every byte is compared.
+``download()`` is a dry run by default, which also lists the files, checks their names and compares them. Programs that
+are killed at random moments download the large file until one finishes: after each kill no file has the final name, and
+the next program does not request the stored bytes again. At the end every byte is compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.workers import peak_bytes
 from mock_server import asset_files, catalog
 from tests.soak import asset_store
 
-HELP = "list a million files of a volume, and download 10 GB by programs that are killed"
+HELP = "list a million files of a volume, and download 10 GB with programs that are killed"
 
 _MEGABYTE = 1_000_000
 # A few bytes per file may be kept: for the detection of duplicate names, and for the path in the result.

@@ -1,7 +1,7 @@
 """End reads early, at random moments and in every way: of few and many files, from fast and slow servers, and of long
 listings.
 
-After each one, threads, sockets, memory and temporary files must be released within a second.
+After each read, threads, sockets, memory and temporary files must be released within a second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from delta_sharing_client.outputs.streams import end_on_interrupt
 from tests.soak import listing
 from tests.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back
 
-HELP = "end reads early, in every way, and look what stays"
+HELP = "end reads early, in every way, and check that everything is released"
 
 _HANGS_SECONDS = 60.0
 # The allocators of Arrow and of the system keep some freed memory.
@@ -74,10 +74,12 @@ End = Callable[[Case], float]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=2000, help="number of early ends (default 2000)")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no more after so long")
-    parser.add_argument("--within", type=float, default=1.0, help="seconds until nothing may be left (default 1)")
-    parser.add_argument("--verbose", action="store_true", help="a line for each")
-    parser.add_argument("--pipes", type=int, default=100, help="number of 'delta-sharing read TABLE | head -1'")
+    parser.add_argument("--seconds", type=float, default=1e9, help="seconds after which no further read begins")
+    parser.add_argument(
+        "--within", type=float, default=1.0, help="seconds until everything must be released (default 1)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="print a line for each read")
+    parser.add_argument("--pipes", type=int, default=100, help="number of runs of 'delta-sharing read TABLE | head -1'")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Programs that read through DuckDB, Polars and Arrow end during the read, normally or by Ctrl-C.
 
 Each is a separate process over a table of several files. A program that reaches its end exits with status 0 and
-prints nothing about a crash; one that gets a single Ctrl-C at a random moment ends within a second, whatever its
+prints nothing about a crash; a program that gets a single Ctrl-C at a random moment ends within a second, whatever its
 server does.
 """
 
@@ -26,7 +26,7 @@ from deltalake import write_deltalake
 
 import mock_server
 
-HELP = "end programs that read through engines, and press Ctrl-C in them"
+HELP = "end programs that read through engines, normally or by Ctrl-C"
 
 _HANGS_SECONDS = 20.0
 _PROGRAM = """
@@ -82,7 +82,7 @@ _NAME = "share.schema.tabelle"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ends", type=int, default=200, help="number of programs that end (default 200)")
-    parser.add_argument("--interrupts", type=int, default=200, help="number that get Ctrl-C (default 200)")
+    parser.add_argument("--interrupts", type=int, default=200, help="number of programs that get Ctrl-C (default 200)")
     parser.add_argument("--within", type=float, default=1.0, help="seconds from Ctrl-C to the end (default 1)")
 
 

@@ -27,7 +27,7 @@ import delta_sharing_client as ds
 import mock_server
 from tests.tables import TableWriter, rows_of
 
-HELP = "read through a proxy and a server that fail, and compare rows"
+HELP = "read from a failing server through a failing proxy, and compare the rows"
 
 # The faults of the server that a client can notice; over plain HTTP it cannot notice a flipped byte of data.
 _SERVER_FAULTS = (
@@ -44,8 +44,8 @@ _HANGS_SECONDS = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long (default 30)")
-    parser.add_argument("--count", type=int, default=1_000_000, help="greatest number of reads")
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration (default 30)")
+    parser.add_argument("--count", type=int, default=1_000_000, help="maximum number of reads")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ import delta_sharing_client as ds
 import mock_server
 from tests.tables import DataFile, TableWriter, rows_of
 
-HELP = "kill followers with a cursor, and count what they stored"
+HELP = "kill followers of a table, and compare the rows that they stored"
 
 NAME = "share.schema.table"
 _FEED = {"delta.enableChangeDataFeed": "true"}
@@ -40,7 +40,7 @@ Row = tuple[int, int, str]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this soak test."""
     parser.add_argument("--kills", type=int, default=100, help="how many followers are killed (default 100)")
-    parser.add_argument("--versions", type=int, default=400, help="most versions of the table (default 400)")
+    parser.add_argument("--versions", type=int, default=400, help="maximum version of the table (default 400)")
 
 
 def run(arguments: argparse.Namespace) -> int:

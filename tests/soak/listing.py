@@ -23,7 +23,7 @@ from delta_sharing_client import planning
 from delta_sharing_client.plan.tasks import ScanStream
 from tests.soak.resources import resident_bytes
 
-HELP = "read a table of ten million files, and say what memory that takes"
+HELP = "read a table of ten million files, and print how much memory this takes"
 
 _MEGABYTE = 1_000_000
 # These few bytes per file are needed to detect duplicates; no other memory may grow with the listing.
@@ -33,7 +33,7 @@ _SLACK = 150 * _MEGABYTE
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=10_000_000, help="files of the table (default ten million)")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long, and tell what there is")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time, and print the figures so far")
     parser.add_argument("--filter", help="condition on 'id' or 'number'; 'id' is read from the files")
     parser.add_argument("--changes", action="store_true", help="read the change feed that adds the files")
     parser.add_argument("--only-list", action="store_true", help="plan every file as it is listed, and read none")

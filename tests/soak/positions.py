@@ -35,7 +35,7 @@ import mock_server
 from delta_sharing_client import retry
 from tests.tables import TableWriter, rows_of
 
-HELP = "cut and reset every answer after every byte, over plain HTTP, TLS and a proxy"
+HELP = "truncate and reset every response after every byte, over plain HTTP, TLS and a proxy"
 
 TABLE = "s.s.t"
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -64,7 +64,7 @@ FRAMES = ("length", "chunked", "gzip")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--one-in", type=int, default=1, help="of so many positions one is tried (default 1)")
+    parser.add_argument("--one-in", type=int, default=1, help="try one in this many positions (default 1)")
     parser.add_argument("--threads", type=int, default=4)
 
 

@@ -111,7 +111,7 @@ class Starved(threading.Thread):
 def wait_until_back(before: Resources, folder: Path, ended: float, seconds: float, starved: Starved) -> str:
     """Wait until nothing is held beyond ``before``; return what is still held ``seconds`` after ``ended``.
 
-    Time for which the machine had no processor for this process does not count.
+    Time during which the process waited for a processor does not count.
     """
     while True:
         more = Resources.now(folder).more_than(before)

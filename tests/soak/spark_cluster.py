@@ -1,7 +1,8 @@
 """Spark reads with separate executors, ``local-cluster[2,1,1024]``, and every row is counted.
 
 ``load_as_spark`` and ``format("deltaSharing")`` read a table with and without push-down; streams and change feeds
-follow it. Prints the bytes and the time of a narrow query with push-down, relative to one without.
+follow it. The command prints the bytes and the time of a narrow query with push-down, relative to the same query
+without push-down.
 """
 
 from __future__ import annotations

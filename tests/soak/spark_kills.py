@@ -75,10 +75,14 @@ MODES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=50, help="kills of a stream, over all modes (default 50)")
-    parser.add_argument("--outage", type=float, default=60.0, help="seconds for which a server is away (default 60)")
-    parser.add_argument("--seconds", type=float, default=1800.0, help="no kill after these (default 1800)")
+    parser.add_argument("--outage", type=float, default=60.0, help="seconds for which a server is stopped (default 60)")
     parser.add_argument(
-        "--by-hand", action="store_true", help="a process that does what Spark does, instead of Spark: much quicker"
+        "--seconds", type=float, default=1800.0, help="seconds after which no driver is killed (default 1800)"
+    )
+    parser.add_argument(
+        "--by-hand",
+        action="store_true",
+        help="replace Spark by a process that calls the stream readers like Spark; much faster",
     )
     parser.add_argument("--modes", nargs="*", choices=sorted(MODES), default=sorted(MODES), metavar="MODE")
 

@@ -20,7 +20,7 @@ from tests.soak.listing import serving
 from tests.soak.resources import PeakOfPython
 from tests.soak.streams import session
 
-HELP = "plan and count a table of a million files with Spark, and say what memory that takes"
+HELP = "plan and count a table of a million files with Spark, and print how much memory this takes"
 
 # The memory that the driver's Python may take: for a small table, and in addition for each file.
 _IDLE = 250_000_000
@@ -29,7 +29,7 @@ _BYTES_A_FILE = 130
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=1_000_000, help="files of the table (default a million)")
-    parser.add_argument("--only-plan", action="store_true", help="plan, and do not count")
+    parser.add_argument("--only-plan", action="store_true", help="plan the table, and do not count its rows")
     parser.add_argument("--driver-memory", default="6g", help="heap of the JVM (default 6g)")
 
 

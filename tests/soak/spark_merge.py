@@ -24,7 +24,7 @@ from tests.soak.streams import session
 from tests.spark.running_streams import ID_VALUE, Died, Keyed, Site
 from tests.spark.streams import FEED
 
-HELP = "merge the changes of a table into one of Delta Lake, and compare every row"
+HELP = "merge the changes of a table into a Delta table, and compare every row"
 
 # The jars for 4.1 (4.1.0, 4.2.0) and 4.3 (4.4.0) call methods that Spark 4.1.4 and 4.3.0 lack.
 _JARS = {"4.0": "io.delta:delta-spark_2.13:4.0.1", "4.2": "io.delta:delta-spark_2.13:4.4.0"}

@@ -25,7 +25,7 @@ from tests.spark.running_streams import SCENARIOS, Site
 from tests.spark.streams import ID
 from tests.tables import TableWriter, rows_of
 
-HELP = "follow tables that change, and one of 100,000 files, with real Spark"
+HELP = "follow tables that change, and a table of 100,000 files, with Spark"
 
 _COMMIT_FILES = 5_000
 _STREAMS = {
@@ -36,8 +36,8 @@ _STREAMS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=100_000, help="files of the large table (default 100,000)")
-    parser.add_argument("--rounds", type=int, default=1, help="how often the scenarios are played (default 1)")
-    parser.add_argument("--at-a-time", type=int, default=4, help="scenarios side by side (default 4)")
+    parser.add_argument("--rounds", type=int, default=1, help="how often the scenarios run (default 1)")
+    parser.add_argument("--at-a-time", type=int, default=4, help="number of scenarios that run in parallel (default 4)")
     parser.add_argument("--only", nargs="*", choices=["many_files", *sorted(SCENARIOS)], metavar="SCENARIO")
 
 

@@ -26,7 +26,7 @@ from delta_sharing_client.network import Allowed, Network, redirected, unfetchab
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.sessions import Session
 
-HELP = "compare the host that is judged with the host that is connected to"
+HELP = "compare the host that is checked with the host that the client connects to"
 
 
 Seen = list[tuple[str | None, int]]

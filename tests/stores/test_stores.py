@@ -1,6 +1,6 @@
 """Directory access to emulators of the stores of Azure and Google, and to an S3 server.
 
-`scripts/stores` and `scripts/s3` start them.
+`scripts/stores` and `scripts/s3` start these servers.
 
 The golden tables have the same rows from a store and by URL; credentials expire during a read.
 """
