@@ -1,1 +1,1 @@
-"""Assets other than tables, as a user holds them: volumes, models with their versions, and agent skills."""
+"""The classes that users work with for assets other than tables: volumes, models and their versions, agent skills."""

@@ -1,4 +1,4 @@
-"""The common part of the handles of all assets: their names, and the server's description of them."""
+"""The base class of all assets: their names, and the server's description of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AssetT = TypeVar("AssetT", bound="Asset")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Asset:
-    """An asset of a share. It sends no request until something needs one. Thread-safe and picklable.
+    """An asset of a share. Creating it sends no request. Thread-safe and picklable.
 
     ``full_name`` is ``share.schema.name``. Attributes that only the server knows are requested on first use, which
     raises ``NotFoundError`` if there is no such asset, and ``DeltaSharingError`` from the server or the network.
@@ -36,7 +36,7 @@ class Asset:
 
     @classmethod
     def listed(cls: type[AssetT], item: Any, rest: RestClient) -> AssetT:
-        """Return the asset for an ``item`` of a listing, which is not requested again."""
+        """Return the asset for an ``item`` of a listing, without requesting the item again."""
         asset = cls(AssetName(item.share, item.schema, item.name), rest, rest.options)
         vars(asset)["item"] = item
         return asset
@@ -48,7 +48,7 @@ class Asset:
 
     @property
     def ref(self) -> AssetRef:
-        """The asset, for requests."""
+        """The reference to the asset, for requests."""
         return AssetRef(self.kind, self.full_name)
 
     @property

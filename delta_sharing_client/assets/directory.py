@@ -1,4 +1,4 @@
-"""The directory of an asset in its store; implements the methods of ``FileAsset``."""
+"""The directory of an asset in its store, which implements the methods of ``FileAsset``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Opening:
-    """Opens the place of an asset once, whichever thread comes first. Picklable, with the credentials."""
+    """Opens the place of an asset once, for all threads. Picklable; the pickle contains the credentials."""
 
     def __init__(self) -> None:
         self._place: Place | None = None
@@ -50,7 +50,7 @@ class Opening:
         vars(self).update(state, _lock=threading.Lock())
 
     def place(self, open_it: Callable[[], Place]) -> Place:
-        """Return the place, opened by ``open_it`` the first time."""
+        """Return the place, which the first call opens with ``open_it``."""
         if self._place is None:
             with self._lock:
                 if self._place is None:
@@ -60,7 +60,7 @@ class Opening:
 
 @dataclasses.dataclass(frozen=True)
 class Directory:
-    """The files of ``asset``. Methods are documented at ``FileAsset``, and raise the same errors."""
+    """The files of ``asset``. ``FileAsset`` documents the methods, which raise the same errors here."""
 
     asset: FileAsset
 
@@ -76,7 +76,7 @@ class Directory:
 
     @property
     def place(self) -> Place:
-        """The place in the store; the first use requests credentials."""
+        """The place of the files; the first use requests credentials."""
         asset = self.asset
         # A dictionary's ``setdefault`` is atomic, so all threads share one value.
         opening: Opening = vars(asset).setdefault("_opening", Opening())
@@ -99,8 +99,8 @@ class Directory:
                 yield file
 
     def _ahead(self, pages: Iterator[Page], folder: str) -> Iterator[Page]:
-        """Yield the pages of the listing of ``folder`` (none if it does not exist), requesting the next page while
-        one is used."""
+        """Yield the pages of the listing of ``folder`` (none if it does not exist). The next page is requested while
+        the caller uses the current one."""
         threads = Threads(1, "delta-sharing-list")
         coming: Future[Page | None] = threads.submit(next, pages, None)
         try:
@@ -136,7 +136,7 @@ class Directory:
         return self.asked(lambda: self.place.store(), "")
 
     def asked(self, call: Callable[[], T], path: str) -> T:
-        """Return ``call()``, interruptible by Ctrl-C, with the store's refusals as errors about ``path``."""
+        """Return ``call()``, which Ctrl-C can interrupt. A refusal of the store becomes an error about ``path``."""
         with self._about(path):
             return interruptible(call)
 
@@ -149,7 +149,8 @@ class Directory:
 
     @contextlib.contextmanager
     def wants_file(self, path: str) -> Iterator[None]:
-        """Say so in the ``NotFoundError`` of a block if ``path`` is a directory; costs a request then."""
+        """After a ``NotFoundError`` in the ``with`` block, raise one that says so if ``path`` is a directory. Only this
+        case takes a request."""
         try:
             yield
         except NotFoundError:
@@ -159,7 +160,7 @@ class Directory:
             if page is None or not (page.files or page.folders):
                 raise
             raise NotFoundError(
-                f"Expected a file, found a directory: '{path}' of {self.ref}. 'files()' or 'ls' lists it.",
+                f"Expected a file, but '{path}' of {self.ref} is a directory. List it with 'files()' or 'ls'.",
                 status=404,
             ) from None
 
@@ -171,7 +172,7 @@ class Directory:
 
 
 def checked_path(path: str, asset: AssetRef) -> str:
-    """Return ``path`` without slashes at its ends; ``UsageError`` if it is not the path of a file or directory."""
+    """Return ``path`` without slashes at its ends; ``UsageError`` if no file or directory can have this path."""
     text = os.fspath(path)
     names = text.strip("/").split("/") if isinstance(text, str) and text.strip("/") else []
     if not isinstance(text, str) or "\0" in text or any(name in ("", ".", "..") for name in names):
@@ -180,8 +181,9 @@ def checked_path(path: str, asset: AssetRef) -> str:
 
 
 def matcher(pattern: str | None) -> Callable[[str], object] | None:
-    """Return a function that tests relative paths against ``pattern`` (the name, or the whole path if the pattern
-    has a slash); ``None`` without a pattern.
+    """Return a function that matches relative paths against ``pattern``; ``None`` without a pattern.
+
+    A pattern with a slash must match the whole path, and a pattern without one only the name.
 
     Raises ``UsageError`` if the pattern is malformed.
     """
@@ -199,7 +201,7 @@ def matcher(pattern: str | None) -> Callable[[str], object] | None:
 
 
 def refusal(asset: AssetRef, path: str, refused: Refused) -> DeltaSharingError:
-    """Return the error for a request of ``path`` that the store refused."""
+    """Return the error for a request for ``path`` that the store refused."""
     file = f"the file '{path}' of {asset}" if path else f"the files of {asset}"
     if refused.status == 404 and not refused.reason:
         return NotFoundError(f"There is no file or directory '{path}' in {asset}.", status=404)
@@ -207,8 +209,8 @@ def refusal(asset: AssetRef, path: str, refused: Refused) -> DeltaSharingError:
         return DataError(f"Expected one version of {file}, but it was replaced while it was read; read it again.")
     if refused.status in (401, 403):
         return AuthError(
-            f"The store refused {file} ({refused}). If its settings are right, ask the provider whether the "
-            "credentials may read it.",
+            f"The store refused access to {file} ({refused}). If the settings of the store are right, ask the provider "
+            "whether the credentials allow access.",
             status=refused.status,
         )
     return TransportError(f"The store refused {file} ({refused}).")

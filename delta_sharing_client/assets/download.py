@@ -1,4 +1,4 @@
-"""Downloads files of an asset into a directory: missing and changed files, each complete or not at all."""
+"""Downloads the missing and changed files of an asset into a directory, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from delta_sharing_client.storage.place import StoredFile
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Download(os.PathLike[str]):
-    """The result of a download, or of a dry run; usable as the path of its directory.
+    """The result of a download, or of a dry run; it can be used as the path of its directory.
 
     Attributes
     ----------
     directory:
-        The directory that holds the files.
+        The directory that contains the files.
     downloaded:
         The paths of the files that were missing or had changed, in the order of the listing.
     unchanged:
-        The number of files that the directory had already.
+        The number of files that were already in the directory.
     removed:
-        Files of earlier downloads that a skill or a version of a model does not have any more.
+        The paths of files of earlier downloads that a skill or a model version no longer has.
     bytes:
-        The size of the downloaded files.
+        The total size of the downloaded files.
     dry_run:
-        Whether nothing was written.
+        Whether this was a dry run, so that nothing was downloaded or removed.
     """
 
     directory: Path
@@ -56,8 +56,8 @@ class Download(os.PathLike[str]):
 def download(
     directory: Directory, target: Path, path: str, pattern: str | None, *, mirror: bool = False, dry_run: bool = False
 ) -> Download:
-    """Implement ``FileAsset.download``; with ``mirror`` also remove unchanged files of earlier downloads that no
-    longer exist."""
+    """Implement ``FileAsset.download``. With ``mirror``, also remove files of earlier downloads that the asset no
+    longer has, unless they were changed here."""
     with contextlib.closing(_listed(directory, target, path, pattern)) as files:
         state = State(target)
         source = _source(directory)
@@ -78,7 +78,7 @@ def download(
 
 
 def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> FileList:
-    """Return the files, after checking that ``target`` can hold all of them."""
+    """Return the files to download, after checking that ``target`` can hold all of them."""
     subject = str(directory.ref)
     files = FileList()
     try:
@@ -106,14 +106,14 @@ def _done(target: Path, files: FileList, missing: FileList, removed: list[str], 
 
 
 def _source(directory: Directory) -> str:
-    """Return a text that identifies the location of the files, without showing it."""
+    """Return a string that identifies the location of the files without revealing it."""
     profile = directory.asset.rest.profile
     facts = (profile.endpoint, str(directory.ref), directory.asset.files_location())
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
 def _wanted(directory: Directory, files: FileList, state: State, source: str) -> FileList:
-    """Return the files that are missing from the local directory, or differ from the store."""
+    """Return the files that are missing in the local directory, or differ from those in the store."""
     missing = FileList()
     try:
         for file in files:
@@ -131,7 +131,7 @@ def _is_here(directory: Directory, file: StoredFile, state: State, source: str) 
         return False
     etag = file.etag
     if etag is None:
-        # The listing does not distinguish versions.
+        # The listing does not identify the version.
         etag = directory.stat(file.path).etag
     if state.is_noted(file.path, source, etag, file.size):
         return True
@@ -154,7 +154,7 @@ def _check_writable(target: Path) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"Cannot make the directory '{target}': {error.strerror}.") from None
+        raise UsageError(f"Cannot create the directory '{target}': {error.strerror}.") from None
     if not os.access(target, os.W_OK | os.X_OK):
         raise UsageError(f"Expected a directory to write into, but '{target}' is not writable.")
 
@@ -163,6 +163,6 @@ def _check_space(target: Path, needed: int, subject: str) -> None:
     free = shutil.disk_usage(target).free
     if needed > free:
         raise UsageError(
-            f"The download of {subject} needs {needed:,} bytes, and the disk of '{target}' has {free:,}; free some "
-            "space, choose another directory, or fewer files with a pattern."
+            f"The download of {subject} needs {needed:,} bytes, but the disk of '{target}' has only {free:,}; free "
+            "some space, choose another directory, or choose fewer files with a pattern."
         )

@@ -1,4 +1,4 @@
-"""A long list of files, partly held in memory."""
+"""A long list of files, of which only the first are held in memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class FileList:
     Attributes
     ----------
     count:
-        Their number.
+        The number of files.
     bytes:
-        The sum of their sizes.
+        The sum of the sizes of the files.
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class FileList:
             self._first.append(file)
             return
         if self._others is None:
-            # Not closed here: the file has no name and lives as long as the list.
+            # Not closed here, because the file, which has no name, must exist as long as the list.
             self._others = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)  # noqa: SIM115
         self._others.write(self._encode(file) + b"\n")
 
     def __iter__(self) -> Iterator[StoredFile]:
-        """Iterate over all files. One iteration at a time; nothing is added meanwhile."""
+        """Iterate over all files. Only one iteration may run at a time, and no file may be added meanwhile."""
         yield from self._first
         if self._others is not None:
             self._others.seek(0)

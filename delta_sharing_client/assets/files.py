@@ -1,4 +1,4 @@
-"""``FileAsset``: an asset that is a directory of files; once for volumes, skills and versions of models."""
+"""``FileAsset``: an asset that is a directory of files, the base class of volumes, skills and model versions."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class FileAsset(Asset):
     """An asset that is a directory of files in a store.
 
     Paths are relative to the directory, with ``/`` between names. Credentials are requested with the first access,
-    renewed before they end, shared by all threads, and pickled with the asset.
+    renewed before they expire, shared by all threads, and pickled with the asset.
     """
 
     def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> Iterator[StoredFile]:
         """List the files of the directory ``path``, or the file ``path`` itself.
 
-        The listing is read page by page as the iterator is used, in the order of the store, which is usually that of
-        the paths; without ``recursive`` it is held as a whole.
+        The listing is requested page by page as the iterator is used. It has the order of the store, which is usually
+        the order of the paths. Without ``recursive``, the whole listing is read at once.
 
         Parameters
         ----------
         path:
-            A directory of the asset; empty for all of it.
+            A directory or file of the asset; empty for the whole asset.
         pattern:
-            Lists only matching files: shell wildcards, as in ``"*.pdf"`` for names or ``"2024/**/*.csv"`` for paths
-            relative to ``path``.
+            Shell wildcards that files must match, as in ``"*.pdf"`` for names or ``"2024/**/*.csv"`` for paths relative
+            to ``path``.
         recursive:
             Also list the files of all directories below.
 
-        Raises ``NotFoundError`` if there is neither a file nor a directory of this name, ``UsageError`` for a
-        malformed path or pattern, ``AuthError`` if the store refuses the credentials, and ``DeltaSharingError`` from
-        the server, the store or the network.
+        Raises ``NotFoundError`` if there is neither a file nor a directory at ``path``, ``UsageError`` for a malformed
+        path or pattern, ``AuthError`` if the store refuses the credentials, and ``DeltaSharingError`` from the server,
+        the store or the network.
 
         Examples
         --------
@@ -56,42 +56,46 @@ class FileAsset(Asset):
         return self._directory.files(path, pattern, recursive=recursive)
 
     def stat(self, path: str) -> StoredFile:
-        """Return size, time and ETag of one file.
+        """Return the path, size, time and ETag of one file.
 
-        Raises ``NotFoundError`` if there is none, and the errors of ``files``.
+        Raises ``NotFoundError`` if there is no such file, and the errors of ``files``.
         """
         with self._directory.wants_file(path):
             return self._directory.stat(path)
 
     def open(self, path: str) -> io.BufferedReader:
-        """Open a file for reading bytes: seekable, reading ahead, all of one version of the file.
+        """Return a seekable binary stream of a file. It reads ahead, and all of its bytes come from one version of the
+        file.
 
-        Wrap it in ``io.TextIOWrapper`` to read text. Raises ``NotFoundError`` if there is no such file, and the errors
-        of ``files``. Reading raises ``DataError`` if the file is replaced meanwhile, and ``TransportError`` if its
-        bytes do not arrive.
+        Wrap the stream in ``io.TextIOWrapper`` to read text. Raises ``NotFoundError`` if there is no such file, and the
+        errors of ``files``. Reading raises ``DataError`` if the file is replaced meanwhile, and ``TransportError`` if
+        the bytes do not arrive.
         """
         with self._directory.wants_file(path):
             return self._directory.open(path)
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the content of a file. Errors as ``open``."""
+        """Return the content of a file. Raises ``NotFoundError`` and the other errors of ``open``."""
         with self._directory.wants_file(path):
             return self._directory.read_bytes(path)
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
-        """Return the content of a text file. Errors as ``open``, and ``DataError`` if it has another encoding."""
+        """Return the content of a text file. Raises the errors of ``open``, and ``DataError`` if the content is not in
+        ``encoding``."""
         data = self.read_bytes(path)
         try:
             return data.decode(encoding)
         except UnicodeDecodeError as error:
             raise DataError(
-                f"Expected text in {encoding}, found other bytes at {error.start} of the file '{path}' of {self.ref}; "
-                "give its encoding, or use read_bytes()."
+                f"Expected text in {encoding}, found invalid bytes at position {error.start} of the file '{path}' of "
+                f"{self.ref}; pass the encoding of the file, or use read_bytes()."
             ) from None
 
     def filesystem(self) -> AssetFileSystem:
-        """Return the directory as a read-only file system of fsspec, for pandas, Polars, DuckDB, ``pyarrow.dataset``
-        and others. Errors as ``files``, or those of fsspec such as ``FileNotFoundError``, when it is used.
+        """Return the directory as a read-only fsspec file system, for pandas, Polars, DuckDB, ``pyarrow.dataset`` and
+        others.
+
+        When it is used, it raises the errors of ``files``, or those of fsspec such as ``FileNotFoundError``.
         """
         from delta_sharing_client.assets.filesystem import AssetFileSystem
 
@@ -100,7 +104,7 @@ class FileAsset(Asset):
     def store(self) -> Any:
         """Return the ``obstore`` store of the directory, which renews its credentials by itself.
 
-        Errors as ``files``, and ``UnsupportedFeatureError`` if the server gives the files by URL.
+        Raises the errors of ``files``, and ``UnsupportedFeatureError`` if the server provides the files by URL.
         """
         return self._directory.store()
 
@@ -112,12 +116,11 @@ class FileAsset(Asset):
         *,
         dry_run: bool = False,
     ) -> Download:
-        """Download files into ``directory``, under their paths in the asset; unchanged files are not downloaded
-        again.
+        """Download files into ``directory``, at their paths in the asset; unchanged files are not downloaded again.
 
-        A file gets its name only when it is complete. The next download continues an interrupted or killed one.
-        Files that only the directory has are kept; others are replaced. The folder ``.delta-sharing`` in it records
-        the version of each file, and may be deleted.
+        A file gets its name only when it is complete. The next download continues one that was interrupted or killed.
+        Files that exist only in the directory are kept; files with the path of a downloaded file are replaced. The
+        folder ``.delta-sharing`` in the directory records the version of each file, and may be deleted.
 
         Parameters
         ----------
@@ -128,9 +131,10 @@ class FileAsset(Asset):
         dry_run:
             Only return what would be downloaded.
 
-        Raises ``UsageError`` if the directory cannot hold the files (a name that this system does not allow or that
-        leads out of the directory, two names that are one here, a file in place of a directory, no space), before
-        anything is written; ``DataError`` if a file does not arrive as listed; and the errors of ``files``.
+        Before any file is written, raises ``UsageError`` if the directory cannot hold the files: because a path is not
+        allowed on this system or leads out of the directory, two paths are the same on its disk, something else exists
+        at a path, or the space does not suffice. Raises ``DataError`` if a file does not arrive as listed, and the
+        errors of ``files``.
         """
         from delta_sharing_client.assets.download import download
 
@@ -139,14 +143,16 @@ class FileAsset(Asset):
         return download(self._directory, target, path, pattern, mirror=mirror, dry_run=dry_run)
 
     is_whole: ClassVar[bool] = False
-    """Whether the files only make sense together, so that a download removes those of other versions."""
+    """Whether the files belong together, so that a download removes files of earlier downloads that no longer exist."""
 
     def download_target(self, directory: Path) -> Path:
-        """Return the directory that ``download`` writes the files into. Errors as ``files``."""
+        """Return the directory that ``download`` writes the files into. Raises ``NotFoundError`` and others, as ``files``
+        does."""
         return directory
 
     def files_location(self) -> str:
-        """Return the URL of the directory in its store, as the server states it. Errors as ``files``."""
+        """Return the URL of the directory in its store, as the server states it. Raises ``NotFoundError`` and others, as
+        ``files`` does."""
         location: str = self.item.storage_location
         return location
 

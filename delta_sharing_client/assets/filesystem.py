@@ -1,4 +1,4 @@
-"""An asset as a file system of fsspec, which pandas, Polars, DuckDB, ``pyarrow.dataset`` and others can read from."""
+"""An asset as an fsspec file system, from which pandas, Polars, DuckDB, ``pyarrow.dataset`` and others can read."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from delta_sharing_client.storage.reading import Reading
 
 
 class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """The files of an asset, read-only. Paths are those of the asset, also with ``delta-sharing://`` before them.
+    """The files of an asset, read-only. Paths are relative to the asset; they may begin with ``delta-sharing://``.
 
-    Picklable. Errors are those of the asset's methods, except ``FileNotFoundError`` for a path that does not exist and
-    ``OSError`` (``EROFS``) for everything that writes.
+    Picklable. Methods raise the errors of the asset's methods, but ``FileNotFoundError`` for a path that does not
+    exist, and ``OSError`` (``EROFS``) for everything that writes.
     """
 
     protocol = "delta-sharing"
@@ -43,7 +43,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return super()._strip_protocol(path).lstrip("/")
 
     def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:
-        """List a directory, or the file itself, as fsspec does."""
+        """List a directory, or a single file, as fsspec specifies."""
         path = self._checked(path)
         entries = [entry for page in self._pages(path, recursive=False) for entry in _entries(page)]
         if not entries:
@@ -52,7 +52,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return entries if detail else [entry["name"] for entry in entries]
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
-        """Return the facts of a file or directory; the ``etag`` identifies the content of a file."""
+        """Return the properties of a file or directory; the ``ETag`` identifies the content of a file."""
         path = self._checked(path)
         if not path:
             return _folder("")
@@ -66,7 +66,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
     ) -> Any:
-        """List everything below a directory, as fsspec does, without a request for each directory."""
+        """List everything below a directory, as fsspec specifies, without a request for each directory."""
         path = self._checked(path)
         if maxdepth is not None:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
@@ -81,7 +81,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return {name: entries[name] for name in names} if detail else names
 
     def exists(self, path: str, **_: object) -> bool:
-        """Return whether there is a file or directory; errors other than its absence are raised."""
+        """Return whether there is a file or directory at ``path``; any other error than its absence is raised."""
         try:
             self.info(path)
         except FileNotFoundError:
@@ -93,7 +93,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return self.info(path).get("LastModified")
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
-        """Return the bytes of a file, or of a range; negative numbers count from the end."""
+        """Return the bytes of a file, or of a range in it; negative positions count from the end."""
         path = self._checked(path)
         with self._absence(path):
             if start is None and end is None:
@@ -113,7 +113,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         with self._absence(path):
             return io.BufferedReader(FileStream(self._directory, self._directory.stat(path)), BUFFER_BYTES)
 
-    # === Everything that writes ===
+    # === Operations that write ===
 
     def _refused(self, path: str, *_: object, **__: object) -> None:
         raise self._read_only(path)
@@ -123,7 +123,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     def _read_only(self, path: str) -> OSError:
         return OSError(errno.EROFS, f"The {self._directory.ref} is read-only", path)
 
-    # === What all need ===
+    # === Common helpers ===
 
     def _checked(self, path: str) -> str:
         return checked_path(self._strip_protocol(path), self._directory.ref)

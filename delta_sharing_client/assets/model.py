@@ -23,8 +23,8 @@ _READY = "READY"
 class Model(Asset):
     """A shared model, from ``SharingClient.model`` or a listing. Its files belong to its versions.
 
-    It sends no request until something needs one. Attributes that only the server knows are requested on first use,
-    which raises ``NotFoundError`` if it does not exist, and ``DeltaSharingError`` from the server or the network.
+    Creating it sends no request. Attributes that only the server knows are requested on first use, which raises
+    ``NotFoundError`` if the model does not exist, and ``DeltaSharingError`` from the server or the network.
 
     Examples
     --------
@@ -62,15 +62,15 @@ class Model(Asset):
         return ListedInNotebook(ModelVersion.of(self.full_name, item, self.rest, self.options) for item in items)
 
     def version(self, version: int) -> ModelVersion:
-        """Return a version by its number. This sends no request. Raises ``UsageError`` if it is not a number."""
+        """Return the version with this number, without a request; ``UsageError`` unless it is an integer from 0."""
         if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-            raise UsageError(f"Expected the number of a version of model {self.full_name}, found {version!r}.")
+            raise UsageError(f"Expected the version number of model {self.full_name}, found {version!r}.")
         return ModelVersion(self.full_name, self.rest, self.options, version)
 
     def alias(self, alias: str) -> ModelVersion:
-        """Return the version that an alias such as ``"champion"`` names now.
+        """Return the version to which an alias such as ``"champion"`` points now.
 
-        Raises ``NotFoundError`` if there is none, and ``DeltaSharingError`` from the server or the network.
+        Raises ``NotFoundError`` if there is no such alias, and ``DeltaSharingError`` from the server or the network.
         """
         item = self.rest.get_model_alias(self.full_name, alias)
         return ModelVersion.of(self.full_name, item, self.rest, self.options)
@@ -81,7 +81,7 @@ class ModelVersion(FileAsset):
     """One version of a shared model, with its files. ``full_name`` is the name of the model.
 
     ``download`` creates a directory that ``mlflow.pyfunc.load_model`` opens, if the model was logged with MLflow.
-    Loading a model runs code of its provider; this package never does.
+    Loading a model runs code of its provider; this package never loads a model.
     """
 
     kind = MODEL_VERSION
@@ -91,7 +91,7 @@ class ModelVersion(FileAsset):
 
     @classmethod
     def of(cls, model: AssetName, item: ModelVersionItem, rest: RestClient, options: ReadOptions) -> ModelVersion:
-        """Return the version of ``model`` that ``item`` describes; it is not requested again."""
+        """Return the version of ``model`` that ``item`` describes, without requesting ``item`` again."""
         version = cls(model, rest, options, item.version)
         vars(version)["item"] = item
         return version
@@ -103,7 +103,7 @@ class ModelVersion(FileAsset):
 
     @property
     def ref(self) -> AssetRef:
-        """The version, for requests."""
+        """The reference to the version, for requests."""
         return AssetRef(MODEL_VERSION, self.full_name, self.version)
 
     @property
@@ -113,15 +113,15 @@ class ModelVersion(FileAsset):
 
     @property
     def storage_location(self) -> str:
-        """The URL of the directory of the version in its store."""
+        """The URL of the version's directory in its store."""
         return self.item.storage_location
 
     def files_location(self) -> str:
-        """Return the URL of the directory in its store. Raises ``UsageError`` unless the version is ready."""
+        """Return the URL of the version's directory in its store. Raises ``UsageError`` unless the version is ready."""
         if self.status != _READY:
             raise UsageError(
                 f"Only a model version with the status '{_READY}' has files to read, but {self.ref} has the status "
-                f"'{self.status}'. Choose another of versions()."
+                f"'{self.status}'. Choose one that versions() returns."
             )
         return self.storage_location
 

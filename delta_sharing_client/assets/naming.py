@@ -1,4 +1,5 @@
-"""Checks which paths of an asset a local directory can hold: on this system and disk, next to the existing files."""
+"""Checks whether the files of an asset can be stored in a local directory: by the rules of its system and disk, and
+next to the files that exist there."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 from delta_sharing_client.errors import UsageError
 
 STATE_FOLDER = ".delta-sharing"
-"""The folder in a directory that notes what was downloaded."""
+"""The folder in which a directory of downloads records what was downloaded."""
 
 _LONGEST_NAME = 255
 # https://learn.microsoft.com/windows/win32/fileio/naming-a-file
@@ -27,10 +28,10 @@ _WINDOWS_DEVICES = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disk:
-    """How file names are treated in a directory's file system.
+    """How a directory's file system treats names.
 
-    ``is_windows``: by the rules of Windows. ``folds``: names that differ in case or in Unicode normalization are the
-    same name.
+    ``is_windows`` means that the rules of Windows apply, and ``folds`` that names which differ only in case or in
+    Unicode normalization are the same.
     """
 
     is_windows: bool = False
@@ -43,24 +44,24 @@ class Disk:
         return cls(is_windows, is_windows or _folds(directory))
 
     def key(self, path: str) -> str:
-        """Return a text that is equal for paths that name the same file."""
+        """Return a string that is equal for all paths of the same file."""
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold()) if self.folds else path
 
 
 class PathCheck:
-    """Checks the paths of a long listing, with a few bytes of memory for each.
+    """Checks the paths of a long listing, with a few bytes of memory for each path.
 
-    ``subject`` is their asset, for messages.
+    ``subject`` is the asset of the files, for messages.
     """
 
     def __init__(self, disk: Disk, subject: str) -> None:
         self._disk, self._subject = disk, subject
-        # Hashes that are equal for paths that name the same file; for directories also the hash of the path itself.
+        # Hashes of keys, which are equal for paths of the same file; for directories also the hash of the path itself.
         self._files, self._folders, self._spellings = array("q"), array("q"), array("q")
         self._parent = ""
 
     def add(self, path: str) -> None:
-        """Add a path. Raises ``UsageError`` if it alone cannot be stored, or leads out of the directory."""
+        """Add a path. Raises ``UsageError`` if it cannot be stored, whatever the other paths are."""
         _check_path(path, self._disk, self._subject)
         self._files.append(hash(self._disk.key(path)))
         parent, before = path.rpartition("/")[0], self._parent
@@ -71,7 +72,7 @@ class PathCheck:
             parent = parent.rpartition("/")[0]
 
     def check(self, paths: Iterable[str]) -> None:
-        """Raise ``UsageError`` unless the added ``paths`` can be files of one directory."""
+        """Raise ``UsageError`` unless files at all the added ``paths`` can be stored in one directory."""
         suspects = self._suspects()
         if suspects:
             check_paths(
@@ -79,7 +80,7 @@ class PathCheck:
             )
 
     def _suspects(self) -> set[int]:
-        """Return the hashes that several paths share."""
+        """Return the hashes that several paths have in common."""
         import numpy as np
 
         files = np.sort(np.frombuffer(self._files, dtype=np.int64))
@@ -95,9 +96,9 @@ class PathCheck:
 
 
 def check_paths(paths: Iterable[str], disk: Disk, subject: str) -> None:
-    """Raise ``UsageError`` unless ``paths`` can be files of one directory, and none leads out of it.
+    """Raise ``UsageError`` unless files at all ``paths`` can be stored in one directory, and no path leads out of it.
 
-    All are held in memory. ``subject`` is their asset, for messages.
+    All paths are held in memory. ``subject`` is the asset of the files, for messages.
     """
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
@@ -127,11 +128,11 @@ class ExistingCheck:
         self._folders: list[str] = []
 
     def add(self, path: str) -> None:
-        """Raise ``UsageError`` if an existing file or directory prevents a file at ``path``, or leads out of the
-        directory."""
+        """Raise ``UsageError`` if something that exists prevents a file at ``path``, such as a link that could lead out
+        of the directory."""
         *folders, _ = path.split("/")
         if folders != self._folders:
-            # A listing has the files of a directory consecutively.
+            # Each directory is checked once, because a listing has the files of a directory consecutively.
             for depth in range(1, len(folders) + 1):
                 if folders[:depth] == self._folders[:depth]:
                     continue
@@ -149,7 +150,8 @@ def _check_kind(where: str, is_right: Callable[[int], bool], kind: str, path: st
     except OSError as error:
         raise UsageError(f"The file '{path}' of {subject} cannot be stored at '{where}': {error.strerror}.") from None
     if not is_right(mode):
-        what = "a link" if stat.S_ISLNK(mode) else "a directory" if stat.S_ISDIR(mode) else "no such thing"
+        is_kind = {"a link": stat.S_ISLNK, "a directory": stat.S_ISDIR, "a file": stat.S_ISREG}
+        what = next((name for name, test in is_kind.items() if test(mode)), "something else")
         raise UsageError(
             f"The file '{path}' of {subject} cannot be stored: expected a {kind} or nothing at '{where}', found {what}."
         )
@@ -159,12 +161,12 @@ def _check_path(path: str, disk: Disk, subject: str) -> None:
     problem = _problem(path, disk)
     if problem is not None:
         raise UsageError(
-            f"The file '{path}' of {subject} cannot be stored here: {problem}. Leave it out with a pattern."
+            f"The file '{path}' of {subject} cannot be stored here: {problem}. Use a pattern that leaves it out."
         )
 
 
 def _problem(path: str, disk: Disk) -> str | None:
-    """Return why ``path`` is not a path in a directory, as part of a sentence."""
+    """Return why a file at ``path`` cannot be stored in any directory of ``disk``, as part of a sentence."""
     if path.startswith("/"):
         return "the path is absolute"
     names = path.split("/")
@@ -172,13 +174,13 @@ def _problem(path: str, disk: Disk) -> str | None:
         return f"the name '{STATE_FOLDER}' is reserved for the state of downloads"
     for name in names:
         if name in ("", ".", ".."):
-            return "the path leads out of the directory" if name == ".." else "a part of the path has no name"
+            return "the path leads out of the directory" if name == ".." else "a part of the path is empty or '.'"
         if "\0" in name:
-            return "a name has a zero byte"
+            return "a name contains a zero byte"
         try:
             length = len(name) if disk.is_windows else len(os.fsencode(name))
         except UnicodeEncodeError:
-            return "a name cannot be encoded"
+            return "a name cannot be encoded on this system"
         if length > _LONGEST_NAME:
             return f"a name is longer than {_LONGEST_NAME} bytes"
         if disk.is_windows and (problem := _windows_problem(name)) is not None:
@@ -188,12 +190,12 @@ def _problem(path: str, disk: Disk) -> str | None:
 
 def _windows_problem(name: str) -> str | None:
     if re.match(r"[A-Za-z]:", name):
-        return f"'{name}' begins with the letter of a drive"
+        return f"the name '{name}' begins with a drive letter"
     match = _WINDOWS_CHARACTERS.search(name)
     if match is not None:
-        return f"Windows allows no {match[0]!r} in the name '{name}'"
+        return f"Windows does not allow {match[0]!r} in the name '{name}'"
     if _WINDOWS_DEVICES.fullmatch(name.rstrip(" .")):
-        return f"the name '{name}' means a device on Windows"
+        return f"the name '{name}' is reserved for a device on Windows"
     if name != name.rstrip(" ."):
         return f"Windows removes the space or dot at the end of the name '{name}'"
     return None
@@ -201,8 +203,8 @@ def _windows_problem(name: str) -> str | None:
 
 def _clash(path: str, other: str, subject: str) -> UsageError:
     return UsageError(
-        f"The file '{path}' of {subject} and {other} cannot both be stored here, because this disk needs one name for "
-        "both. Leave one out with a pattern."
+        f"The file '{path}' of {subject} and {other} cannot both be stored here, because their names are the same on "
+        "this disk. Use a pattern that leaves one of them out."
     )
 
 

@@ -1,7 +1,7 @@
-"""Records which version of each file a directory holds: lines of JSON in a file, looked up without holding them in
-memory.
+"""Records which version of each file a directory contains: lines of JSON in a file, which are looked up without holding
+them in memory.
 
-A line is ``[path, source, etag, size, mtime_ns]``, or ``[path]`` for a file that was removed; the last one of a path
+A line is ``[path, source, etag, size, mtime_ns]``, or ``[path]`` for a file that was removed; the last line for a path
 counts. Unreadable lines, such as a partial last line of a killed process, are ignored.
 """
 
@@ -20,7 +20,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Note(NamedTuple):
-    """A record of a downloaded file: its ``source`` and ETag, and size and time of the local file."""
+    """A record of a downloaded file: its ``source`` and ETag, and the size and time of the local file."""
 
     source: str
     etag: str
@@ -34,25 +34,25 @@ def line_of(path: str, note: Note | None) -> bytes:
 
 
 class Notes:
-    """The notes in the file ``path`` when this object was created; 16 bytes of memory each."""
+    """The notes that were in the file ``path`` when this object was created. Each takes 16 bytes of memory."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] | None = None
         self._keys, self._places = array("q"), array("q")
         self.is_tidy = True
-        """Whether each line is the note of another file."""
+        """Whether each line is the note of a different file, and no line is unreadable or records a removal."""
         with contextlib.suppress(OSError):
             self._file = path.open("rb")
             self._index(self._file)
 
     def get(self, path: str) -> Note | None:
-        """Return the note of a file."""
+        """Return the note of a file, if any."""
         key = hash(path)
         at = bisect.bisect_left(self._keys, key)
         if self._file is None or at == len(self._keys) or self._keys[at] != key:
             return None
         note = self._at(self._places[at])
-        # Another path may have the same hash; then its file counts as having no note.
+        # If another path has the same hash, the file counts as having no note.
         return note[1] if note is not None and note[0] == path else None
 
     def __iter__(self) -> Iterator[str]:
@@ -103,7 +103,8 @@ class Notes:
 
 
 def _read(line: bytes) -> tuple[str, Note | None] | None:
-    """Return the path and the note of a line; no note if its file was removed, ``None`` if it cannot be read."""
+    """Return the path and the note of a line, which is ``None`` if the file was removed; ``None`` for an unreadable
+    line."""
     try:
         fields: Any = _decode(line)
         name, *facts = fields

@@ -1,4 +1,4 @@
-"""A file that arrives in parts, several at once, and is resumed after an interruption."""
+"""A file that is downloaded in parts, several in parallel, and resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NOTE = re.compile(rb"(\d{1,18})-(\d{1,18})")
 
 
 class LargeFile:
-    """The parts of ``file``, of ``part_bytes`` each, in the local file ``path``; a file next to it records the
-    complete ones.
+    """A ``file`` that arrives in parts of ``part_bytes`` in the local file ``path``; a file next to it records the
+    complete parts.
 
-    If ``is_hashed``, its MD5 is computed while parts arrive: from memory if a part arrives in its turn, else from
-    the local file.
+    If ``is_hashed``, the MD5 of the file is computed while parts arrive: from memory if all earlier parts have been
+    hashed when a part arrives, or else from the local file.
 
     Attributes
     ----------
     replacements:
-        How often the download was restarted, because the store had another version.
+        How often the download was restarted because the store had a different version.
     is_stale:
-        Whether the store has another version.
+        Whether the store has a different version.
     digests:
-        The MD5 of earlier attempts.
+        The MD5s of the content that earlier attempts received.
     """
 
     def __init__(self, file: StoredFile, path: Path, part_bytes: int, replacements: int, *, is_hashed: bool) -> None:
@@ -61,7 +61,7 @@ class LargeFile:
         return min(start + self._part_bytes, self.file.size)
 
     def restart(self) -> None:
-        """Start again from nothing."""
+        """Start again without any part."""
         self._notes.unlink(missing_ok=True)
         with self.path.open("wb") as out:
             out.truncate(self.file.size)
@@ -69,14 +69,16 @@ class LargeFile:
         self._done, self._waiting = set(), list(self._starts())
 
     def take(self) -> int | None:
-        """Return the start of the next part whose download has not started."""
+        """Return the start of the next part to download, which now counts as started; ``None`` if there is none."""
         with self._lock:
             return self._waiting.pop(0) if self._waiting else None
 
     @contextlib.contextmanager
     def hashing(self, start: int) -> Iterator[Any]:
-        """For a block in which the part at ``start`` arrives, yield the hash for its bytes, or ``None`` if it is not
-        its turn. The block raises unless all bytes arrived."""
+        """Yield the hash to update with the bytes of the part at ``start``; ``None`` if they cannot be hashed yet.
+
+        The part must arrive in the ``with`` block, which must raise if not all of its bytes arrive.
+        """
         if not (self._is_hashed and self._hashing.acquire(blocking=False)):
             yield None
             return
@@ -91,7 +93,7 @@ class LargeFile:
             self._hashing.release()
 
     def note(self, start: int) -> bool:
-        """Note a complete part; return whether it was the last one."""
+        """Record that the part at ``start`` is complete; return whether it was the last one."""
         with self._lock:
             with self._notes.open("ab", buffering=0) as out:
                 out.write(f"{start}-{self.stop(start)}\n".encode())
@@ -111,11 +113,11 @@ class LargeFile:
             return self._digest.hexdigest()
 
     def forget(self) -> None:
-        """Remove the notes."""
+        """Remove the record of complete parts."""
         self._notes.unlink(missing_ok=True)
 
     def _hash_done(self) -> None:
-        """Hash the arrived parts whose turn it is."""
+        """Hash the parts that have arrived, in order, up to the first gap."""
         if self._hashed not in self._done:
             return
         with self.path.open("rb", buffering=0) as stream:
@@ -131,7 +133,7 @@ class LargeFile:
         return range(0, self.file.size, self._part_bytes)
 
     def _noted(self) -> set[int]:
-        """Return the starts of the arrived parts, by the notes of earlier runs, whose parts may have had another
+        """Return the starts of the parts that earlier runs received; the parts of those runs may have had a different
         size."""
         try:
             lines = self._notes.read_bytes().split(b"\n")[:-1]
@@ -139,7 +141,7 @@ class LargeFile:
             return set()
         ranges = sorted((int(match[1]), int(match[2])) for match in map(_NOTE.fullmatch, lines) if match)
         done, missing = set(), 0
-        # ``missing`` is the first missing byte of the parts up to and including this one.
+        # ``missing`` is the first byte, from the start of this part on, that has not arrived.
         for start in self._starts():
             missing = max(missing, start)
             while ranges and ranges[0][0] <= missing:

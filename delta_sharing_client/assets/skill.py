@@ -17,12 +17,12 @@ from delta_sharing_client.protocol.messages import SkillItem
 class Skill(FileAsset):
     """A shared agent skill, from ``SharingClient.skill`` or a listing.
 
-    It sends no request until something needs one. Attributes that only the server knows are requested on first use,
-    which raises ``NotFoundError`` if it does not exist, and ``DeltaSharingError`` from the server or the network.
+    Creating it sends no request. Attributes that only the server knows are requested on first use, which raises
+    ``NotFoundError`` if the skill does not exist, and ``DeltaSharingError`` from the server or the network.
 
-    ``download`` makes a directory with the name of the skill, as agents expect it in their folder of skills. Files have
-    no permission to be executed. Review a skill like code before an agent uses it: its instructions and scripts are the
-    provider's.
+    ``download`` creates a directory with the name of the skill, as agents expect it in their folder of skills. The
+    files are not executable. Review a skill like code before an agent uses it: its instructions and scripts come from
+    the provider.
 
     Examples
     --------
@@ -44,9 +44,9 @@ class Skill(FileAsset):
     def read(self) -> str:
         """Return the text of ``SKILL.md``: the instructions, after a front matter that describes the skill.
 
-        If the front matter or the directory's name differs from what the server lists, there is a ``SkillWarning``.
-        Raises ``NotFoundError`` if the skill or its ``SKILL.md`` does not exist, ``DataError`` if it is not UTF-8, and
-        the errors of ``files``.
+        Issues a ``SkillWarning`` if the front matter or the directory's name differs from what the server lists. Raises
+        ``NotFoundError`` if the skill or its ``SKILL.md`` does not exist, ``DataError`` if ``SKILL.md`` is not UTF-8,
+        and the errors of ``files``.
         """
         text = self.read_text(SKILL_FILE)
         differences = compare(text, self.item, self.storage_location)
@@ -59,9 +59,9 @@ class Skill(FileAsset):
         return text
 
     def download_target(self, directory: Path) -> Path:
-        """Return the directory of the skill in ``directory``: the folder must have the name of the skill.
+        """Return the directory for the skill in ``directory``, which has the name of the skill.
 
-        Raises ``UsageError`` if that cannot be the name of a folder, and the errors of ``read``, which this calls.
+        Raises ``UsageError`` if no directory can have this name, and the errors of ``read``, which this calls.
         """
         self.read()
         return directory / self._folder(directory)
@@ -85,7 +85,7 @@ class Skill(FileAsset):
 
     @property
     def license(self) -> str | None:
-        """The name of the license, or of the file of the skill that has it."""
+        """The name of the license, or of the skill's file that contains it."""
         return self.item.license
 
     @property
@@ -95,10 +95,10 @@ class Skill(FileAsset):
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
-        """The tools that the provider suggests to allow without asking."""
+        """The tools that the provider suggests allowing without asking the user."""
         return tuple((self.item.allowed_tools or "").split())
 
     @property
     def metadata(self) -> Mapping[str, str | None]:
-        """Other properties."""
+        """Other properties that the provider has set."""
         return self.item.metadata or {}

@@ -1,4 +1,4 @@
-"""``SKILL.md``: its front matter, and its differences from a server's listing (Agent Skills specification)."""
+"""``SKILL.md``: its front matter, and how it differs from the server's listing (Agent Skills specification)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delta_sharing_client.redact import printable
 
 SKILL_FILE = "SKILL.md"
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-# Far more than a front matter needs; reading YAML is slow.
+# The most characters of front matter that are parsed: far more than it needs, but parsing YAML is slow.
 _LONGEST = 64 * 1024
 # PyYAML's time grows with the square of the number of open brackets.
 _MOST_BRACKETS = 1000
@@ -21,10 +21,10 @@ _SHOWN = 60
 
 
 def compare(text: str, item: SkillItem, location: str) -> list[str]:
-    """Return how the front matter of ``SKILL.md`` and the directory's name differ from the listed ``item``, each as
-    a clause. Fields are compared only if both state them, but name and description are required.
+    """Return how the front matter in ``text`` and the directory's name differ from the listed ``item``, as clauses.
 
-    Raises ``UsageError`` if ``pyyaml`` is not installed.
+    Fields other than the required name and description are compared only if both state them. Raises ``UsageError`` if
+    ``pyyaml`` is not installed.
     """
     differences = []
     folder = unquote(location.rstrip("/").rpartition("/")[2])
@@ -48,12 +48,12 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
         if stated is None:
             differences.append(f"{SKILL_FILE} has no {name}")
         elif stated.split() != (value or "").split():
-            differences.append(f"{SKILL_FILE} has the {name} {_shown(stated)}, the server {_shown(value or '')}")
+            differences.append(f"{SKILL_FILE} has the {name} {_shown(stated)}, the server has {_shown(value or '')}")
     return differences
 
 
 def front_matter(text: str) -> Mapping[str, Any] | None:
-    """Return the front matter; ``None`` if there is none or it cannot be read."""
+    """Return the fields of the front matter; ``None`` if there is none, or if it cannot be read."""
     match = _FRONT_MATTER.match(text)
     if match is None or len(match[1]) > _LONGEST or len(re.findall(r"[\[{]", match[1])) > _MOST_BRACKETS:
         return None
@@ -66,7 +66,7 @@ def front_matter(text: str) -> Mapping[str, Any] | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a scalar as text, a list as words."""
+    """Return a scalar as a string, and a list as its items separated by spaces."""
     if isinstance(value, list):
         return " ".join(map(str, value))
     return None if value is None or isinstance(value, dict) else str(value)

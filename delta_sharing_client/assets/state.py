@@ -1,8 +1,8 @@
 """The folder ``.delta-sharing`` in a directory: records the version of each file, and holds parts of incomplete
 files.
 
-Notes are appended when a file is complete, and survive a killed process. The folder can be deleted at any time: files
-are then compared by their content, or downloaded again.
+A note is written as soon as a file is complete, and so survives if the process is killed later. The folder can be
+deleted at any time: files are then compared by their content, or downloaded again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class State:
 
     @property
     def notes(self) -> Notes:
-        """The notes when they were first used, or when ``writing`` began."""
+        """The notes as they were when first used, or when ``writing`` began."""
         if self._notes is None:
             self._notes = Notes(self.folder / _NOTES)
         return self._notes
 
     def close(self) -> None:
-        """Close the file of the notes; using them opens it again."""
+        """Close the file of the notes; the next use of ``notes`` opens it again."""
         if self._notes is not None:
             self._notes.close()
             self._notes = None
@@ -58,7 +58,7 @@ class State:
         )
 
     def is_untouched(self, path: str) -> bool:
-        """Return whether the local file is unchanged since it was recorded."""
+        """Return whether the local file has not changed since it was recorded."""
         note = self.notes.get(path)
         return note is not None and self._is_as(path, note)
 
@@ -67,7 +67,7 @@ class State:
         return local is not None and (local.st_size, local.st_mtime_ns) == (note.size, note.mtime_ns)
 
     def local(self, path: str) -> os.stat_result | None:
-        """Return the facts of the local file; ``None`` if there is no regular file."""
+        """Return the status of the local file; ``None`` if there is no regular file."""
         try:
             facts = os.lstat(f"{self.directory}/{path}")
         except (OSError, ValueError):
@@ -76,8 +76,8 @@ class State:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Lock the directory for a block; ``UsageError`` if another process has locked it. Unless the block raises,
-        no parts remain afterwards."""
+        """Lock the directory for the ``with`` block; ``UsageError`` if another process has locked it. At the end, all
+        parts are deleted, unless the block raises."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             self.folder.mkdir()
@@ -106,12 +106,12 @@ class State:
                 os.write(self._out, line)
 
     def part(self, path: str, etag: str | None, size: int) -> Path:
-        """Return the path for the incomplete content of a file; another version has another path."""
+        """Return the path for the incomplete content of a file; each version of the file has its own path."""
         digest = hashlib.sha256(f"{path}\n{etag}\n{size}".encode("utf-8", "surrogatepass")).hexdigest()
         return self.folder / _PARTS / digest[:32]
 
     def drop_parts(self, keep: set[Path]) -> None:
-        """Remove incomplete content except that at ``keep`` and its companions with other suffixes."""
+        """Delete incomplete content, except at the paths ``keep`` and at paths that add a suffix to them."""
         for entry in list((self.folder / _PARTS).iterdir()):
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -119,15 +119,15 @@ class State:
                 entry.unlink()
 
     def folder_for(self, number: int) -> Path:
-        """Create a folder for the incomplete files of one thread, so that threads do not wait for each other's
-        directory."""
+        """Create a folder for the incomplete files of one thread, because threads that write into one directory wait
+        for each other."""
         folder = self.folder / _PARTS / str(number)
         folder.mkdir(exist_ok=True)
         return folder
 
     def _tidy(self) -> None:
-        """Read the notes again, from a file rewritten with one line per file."""
-        # Others may have written until now.
+        """Read the notes again, after rewriting them with one line per file if necessary."""
+        # Other processes may have added notes until now.
         self.close()
         if not self.notes.is_tidy:
             temporary = self.folder / f"{_NOTES}.new"

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from delta_sharing_client.assets.directory import Directory
 
 BUFFER_BYTES = 64 * 1024
-"""For the ``io.BufferedReader`` around a stream."""
+"""The buffer size of the ``io.BufferedReader`` around a stream."""
 
-# A seek reads little, because a footer or an index may suffice; sequential reading reads more each time.
+# After a seek, little is read, because it may be for a footer or an index; sequential reading reads more each time.
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 * 1024, 8 * 1024 * 1024
 
 
 class FileStream(io.RawIOBase):
-    """The bytes of ``file``, all of one version. It holds two blocks of at most 8 MiB. Not for concurrent threads."""
+    """The bytes of ``file``, all of one version. At most two blocks of up to 8 MiB are in memory. Not thread-safe."""
 
     def __init__(self, directory: Directory, file: StoredFile) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class FileStream(io.RawIOBase):
         return self._start <= self._at < self._start + len(self._block)
 
     def _load(self) -> None:
-        """Make the block at the current position the current one."""
+        """Load the block at the current position; if reading is sequential, also request the block after it."""
         at, is_next = self._at, self._at == self._start + len(self._block) and self._at > 0
         self._length = min(2 * self._length, _LARGEST_BLOCK) if is_next else _FIRST_BLOCK
         ahead, self._ahead = self._ahead, None

@@ -1,4 +1,4 @@
-"""The transfers of one download: many files in parallel, each complete under its name or absent."""
+"""The transfers of one download: many files in parallel, each of which gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from delta_sharing_client.storage.reading import Reading
 from delta_sharing_client.threads import start
 
 PART_BYTES = 16 * 1024 * 1024
-"""Larger files are transferred in parts of at least this size, several at once, and continued after an interruption."""
+"""Larger files are transferred in parts of at least this size, in parallel, and continued after an interruption."""
 
-# A part costs a round trip; large parts save time if there are enough for all threads.
+# The largest parts are of this many ``PART_BYTES``. A part costs a round trip, so large ones save time if there are
+# enough of them for all threads.
 _LARGEST_PARTS = 4
 _FIRST_THREADS = 8
 # More parts of large files in parallel are not faster, and take memory.
 _MOST_PARTS = 16
 # Seconds between two measurements of the speed, and the growth that justifies doubling the threads.
 _LOOK_SECONDS, _GROWTH = 1.0, 1.2
-# A small file costs about as much as this many bytes of a large one.
+# A small file takes about as much time as this many bytes of a large one.
 _FILE_BYTES = 64 * 1024
-# How often the download of a file is started if it is replaced meanwhile or has the wrong content.
+# How often the download of a file is started if the file is replaced meanwhile or arrives with the wrong content.
 _ATTEMPTS = 3
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?', re.IGNORECASE)
 _READ_BYTES = 1024 * 1024
 
 
 def content_md5(etag: str | None) -> str | None:
-    """Return the MD5 that an ETag states. In S3 and similar stores it is the MD5 of the content, unless the file was
-    uploaded in parts or the store encrypts it with its own keys."""
+    """Return the MD5 in an ETag, if any. In S3 and similar stores, the ETag is the MD5 of the content, unless the file
+    was uploaded in parts, or is encrypted with a customer's key or a key of the store's key service."""
     digest = _MD5.fullmatch(etag or "")
     return None if digest is None else digest[1].lower()
 
@@ -75,8 +76,8 @@ class _Worker(threading.local):
 class Transfers:
     """Transfers ``files`` into the directory of ``state``.
 
-    A thread takes one file after another, and a large file part by part; when all files have been started, threads
-    help with the parts of large ones. Threads are added while that makes the download faster.
+    A thread transfers one file after another, and a large file part by part. When all files have been started, idle
+    threads help with the parts of large ones. Threads are added while that makes the download faster.
     """
 
     def __init__(self, directory: Directory, state: State, source: str, files: FileList, report: ScanReport) -> None:
@@ -88,7 +89,7 @@ class Transfers:
         share = sum(file.size for file in self._large) // _MOST_PARTS
         self._part_bytes = PART_BYTES * min(max(1, -(-share // PART_BYTES)), _LARGEST_PARTS)
         self._files, self._total = iter(files), (files.count, files.bytes)
-        # Large files that other threads may help with, and the number of files that may become such.
+        # Large files that other threads may help with, and the number of files that may soon be added to them.
         self._begun: list[LargeFile] = []
         self._opening = 0
         self._turn = threading.Condition()
@@ -99,7 +100,7 @@ class Transfers:
         self._worker = _Worker()
         self._made: set[str] = set()
         self._done_files, self._done_bytes = 0, 0
-        # Whether ETags that look like an MD5 are one; unknown until the first difference.
+        # Whether an ETag that looks like an MD5 is one. This is assumed until the content proves that it is not.
         self._has_md5 = True
         report.follow(lambda: (self._done_files, self._total[0], self._done_bytes, self._total[1]))
 
@@ -140,7 +141,7 @@ class Transfers:
                 is_growing = rate > best * _GROWTH and len(self._threads) < most
                 best = max(best, rate)
                 if is_growing:
-                    # Without capacity for more threads, the running ones complete the download.
+                    # If the system allows no more threads, the running ones complete the download.
                     with contextlib.suppress(UsageError):
                         self._start(min(len(self._threads), most - len(self._threads)))
 
@@ -169,7 +170,7 @@ class Transfers:
                 self._turn.notify_all()
 
     def _next(self) -> tuple[StoredFile | None, LargeFile | None]:
-        """Return a file to start, or one to help with; neither if nothing is left."""
+        """Return a file to start, or else one to help with; neither if nothing is left to do."""
         with self._turn:
             file = next(self._files, None)
             if file is not None:
@@ -191,9 +192,9 @@ class Transfers:
                     self._turn.notify_all()
 
     def _begin(self, file: StoredFile, replacements: int = 0) -> LargeFile | None:
-        """Transfer a small file; return a large one, whose parts are to be transferred."""
+        """Transfer a small file; return a large file whose parts must still be transferred, if any."""
         if file.etag is None:
-            # The listing does not distinguish versions, and all bytes must be of one version.
+            # The listing does not identify the version, and all bytes must come from one version.
             file = self._present(file)
         if file.size <= PART_BYTES:
             self._transfer(file)
@@ -208,7 +209,7 @@ class Transfers:
         return large
 
     def _share(self, large: LargeFile) -> None:
-        """Let other threads help with a file."""
+        """Let other threads help with ``large``."""
         with self._turn:
             self._begun.append(large)
             self._turn.notify_all()
@@ -272,19 +273,19 @@ class Transfers:
         return content_md5(file.etag) if self._has_md5 else None
 
     def _is_right(self, file: StoredFile, digest: str | None, others: set[str]) -> bool:
-        """Return whether content with this MD5 is that of ``file``; ``others`` are the MD5s of earlier attempts."""
+        """Return whether the MD5 ``digest`` is right for ``file``; ``others`` has the MD5s of earlier attempts."""
         expected = self._expected(file)
         if expected is None or digest is None or digest == expected:
             return True
         if digest in others:
-            # The same content twice: this store has ETags that look like an MD5 but are not.
+            # The content was the same twice, so this store's ETags look like MD5s but are not.
             self._has_md5 = False
             return True
         others.add(digest)
         return False
 
     def _receive(self, file: StoredFile, start: int, stop: int, out: FileIO, digest: Any) -> None:
-        """Write the bytes from ``start`` to ``stop``, and update ``digest`` with them if given."""
+        """Write the bytes from ``start`` to ``stop`` to ``out``, and update ``digest``, if any, with them."""
         reading = Reading(
             self._place,
             file.path,
@@ -306,7 +307,7 @@ class Transfers:
             self._report.add(bytes=len(data))
 
     def _finish(self, file: StoredFile, part: str) -> None:
-        """Give a complete file its name."""
+        """Move the complete file ``part`` to its path, and record it."""
         target = f"{self._root}/{file.path}"
         if file.modified is not None:
             moment = file.modified.timestamp()
@@ -329,7 +330,7 @@ class Transfers:
             self._done_bytes += file.size
 
     def _replacement(self, file: StoredFile, refused: Refused) -> StoredFile:
-        """Return the facts of the version that replaced ``file``; raise unless that is why it was ``refused``."""
+        """Return the facts of the version that replaced ``file``; raise if it was ``refused`` for another reason."""
         if refused.status not in (412, 416):
             raise refusal(self._directory.ref, file.path, refused) from None
         return self._present(file)
@@ -343,8 +344,8 @@ class Transfers:
 
     def _wrong(self, file: StoredFile) -> DataError:
         return DataError(
-            f"The file '{file.path}' of {self._directory.ref} has different content on each download, or is replaced "
-            "all the time; try again later."
+            f"The file '{file.path}' of {self._directory.ref} has different content on each attempt, or was replaced "
+            "during each attempt; try again later."
         )
 
     def _part_of(self, file: StoredFile) -> Path:

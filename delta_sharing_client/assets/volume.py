@@ -11,8 +11,8 @@ from delta_sharing_client.protocol.messages import VolumeItem
 class Volume(FileAsset):
     """A shared directory of files, from ``SharingClient.volume`` or a listing.
 
-    It sends no request until something needs one. Attributes that only the server knows are requested on first use,
-    which raises ``NotFoundError`` if it does not exist, and ``DeltaSharingError`` from the server or the network.
+    Creating it sends no request. Attributes that only the server knows are requested on first use, which raises
+    ``NotFoundError`` if the volume does not exist, and ``DeltaSharingError`` from the server or the network.
 
     Examples
     --------

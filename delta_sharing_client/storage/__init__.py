@@ -1,1 +1,1 @@
-"""Directory access: reading a table from its own storage, with temporary credentials from the sharing server."""
+"""Directory access: reads tables and other assets in their own storage, with credentials from the sharing server."""

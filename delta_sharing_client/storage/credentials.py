@@ -1,4 +1,4 @@
-"""Temporary credentials for a store: their source, their location, and their renewal."""
+"""Temporary credentials for a location in a store: where they come from, and how they are renewed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delta_sharing_client.redact import Secret, shown
 
 # Credentials are renewed when this much of their lifetime remains, or a third of it if that is less.
 _AHEAD_MS = 300_000
-# A failed renewal is not repeated sooner than this while the credentials are still valid.
+# While the credentials are still valid, a failed renewal is not repeated for this time.
 _PAUSE_MS = 10_000
 
 AWS, AZURE, GOOGLE, R2 = "AWS", "Azure", "Google Cloud", "Cloudflare R2"
@@ -21,7 +21,7 @@ AWS, AZURE, GOOGLE, R2 = "AWS", "Azure", "Google Cloud", "Cloudflare R2"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StorageCredentials:
-    """Temporary credentials for one location, and the server's settings of the store. Secrets are masked.
+    """Temporary credentials for one location, and settings of its store from the server. The repr masks secrets.
 
     Attributes
     ----------
@@ -30,10 +30,10 @@ class StorageCredentials:
     secrets:
         ``access_key_id``, ``secret_access_key`` and ``session_token``; or ``sas_token``; or ``token``.
     expires_ms:
-        The end of their validity in epoch milliseconds; ``None`` if the server does not state it.
+        When the credentials expire, in epoch milliseconds; ``None`` if the server does not state it.
     settings:
-        ``endpoint``, ``region``, ``virtual_hosted_style_request`` and ``access_point`` (an ARN), where the server
-        states them. Those of the user (``ReadOptions.storage_options``) have precedence.
+        ``endpoint``, ``region``, ``virtual_hosted_style_request`` and ``access_point`` (an ARN), if the server states
+        them. The user's settings (``ReadOptions.storage_options``) take precedence.
     """
 
     cloud: str
@@ -42,17 +42,17 @@ class StorageCredentials:
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def reveal(self, name: str) -> str | None:
-        """Return a secret in order to send it; ``None`` if there is none of this name."""
+        """Return the secret ``name`` in clear text, for a request; ``None`` if there is no such secret."""
         secret = self.secrets.get(name)
         return None if secret is None else secret.reveal()
 
 
 Provider = Callable[[], StorageCredentials]
-"""Requests new credentials of a location. It must pickle, and raises a ``DeltaSharingError`` if there are none."""
+"""Requests new credentials for a location. It must be picklable, and raises a ``DeltaSharingError`` if it gets none."""
 
 
 class Renewal:
-    """The credentials of a location, renewed before they expire. Threads share one renewal; picklable.
+    """The credentials for a location, renewed before they expire. Threads share one renewal. Picklable.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ class Renewal:
         vars(self).update(state, _lock=threading.Lock())
 
     def current(self, rejected: StorageCredentials | None = None) -> StorageCredentials:
-        """Return valid credentials, other than those that the store ``rejected``.
+        """Return valid credentials that are not the ones that the store ``rejected``.
 
-        Raises the errors of the provider, unless the present credentials can still be used.
+        Raises the errors of the provider, unless the current credentials can still be used.
         """
         with self._lock:
             given = self._given
@@ -91,7 +91,7 @@ class Renewal:
 
     def _is_ending(self, given: StorageCredentials) -> bool:
         end, now = given.expires_ms, now_ms()
-        # If they had already expired on arrival, this machine's clock is wrong, and the store decides.
+        # If they had already expired on arrival, a clock is wrong, so the store decides whether they are valid.
         if end is None or end <= self._since_ms:
             return False
         ahead = 0 if now < self._paused_until_ms else min(_AHEAD_MS, (end - self._since_ms) // 3)
@@ -118,7 +118,7 @@ def now_ms() -> int:
 
 
 def from_protocol(given: TemporaryCredentials) -> StorageCredentials:
-    """Return the credentials in a response of a sharing server, which ``RestClient.credentials`` has checked.
+    """Return the credentials in a sharing server's response, which ``RestClient.credentials`` has checked.
 
     Raises ``ProtocolError`` if there are none.
     """
@@ -138,7 +138,7 @@ def from_protocol(given: TemporaryCredentials) -> StorageCredentials:
     elif google is not None:
         cloud, secrets = GOOGLE, {"token": google.oauth_token}
     else:
-        raise ProtocolError("The server must give credentials for a location in a store, found none.")
+        raise ProtocolError("Expected credentials from the server for a location in a store, found none.")
     return StorageCredentials(
         cloud=cloud, secrets=_secret(secrets), expires_ms=given.expiration_time, settings=settings
     )
@@ -163,18 +163,18 @@ _SAS_ENDS = "adls.sas-token-expires-at-ms."
 
 
 def from_iceberg(config: Mapping[str, str], location: str) -> StorageCredentials:
-    """Return the credentials in the ``config`` of an Iceberg REST catalog's table or of one of its
-    ``storage-credentials``, for ``location`` (Iceberg REST catalog, "loadTable", and the properties of its FileIOs).
+    """Return the credentials for ``location`` in ``config``, from an Iceberg REST catalog (Iceberg REST catalog,
+    "loadTable", and the properties of its FileIOs).
 
-    Raises ``ProtocolError`` if there are none for the location's store, ``UnsupportedFeatureError`` if requests must be
-    signed by the catalog.
+    ``config`` is that of the table, or of one of its ``storage-credentials``. Raises ``ProtocolError`` if it has no
+    credentials for the location's store, and ``UnsupportedFeatureError`` if the catalog must sign requests.
     """
     scheme, _, rest = location.partition("://")
     ends = next((config[name] for name in _ENDS if name in config), None)
     settings = {ours: config[name] for name, ours in _SETTINGS.items() if config.get(name)}
     if scheme.lower().startswith(("abfs", "wasb")):
         account = rest.partition("/")[0].partition("@")[2]
-        # The account in the property's name may be the host or its first label.
+        # The account in the name of the property may be the whole host name, or its first label.
         owners = (account, account.partition(".")[0])
         token = next((config[_SAS + owner] for owner in owners if _SAS + owner in config), None)
         ends = next((config[_SAS_ENDS + owner] for owner in owners if _SAS_ENDS + owner in config), None)
@@ -197,7 +197,8 @@ def from_iceberg(config: Mapping[str, str], location: str) -> StorageCredentials
     given = {name: value for name, value in secrets.items() if value}
     if not given or (cloud == AWS and "secret_access_key" not in given):
         raise ProtocolError(
-            f"The catalog must give credentials ('{expected}') for a location in '{scheme}:', found none."
+            f"Expected credentials ('{expected}') from the catalog for a location with the scheme '{scheme}', found "
+            "none."
         )
     return StorageCredentials(cloud=cloud, secrets=_secret(given), expires_ms=_milliseconds(ends), settings=settings)
 
@@ -210,7 +211,7 @@ def _milliseconds(text: str | None) -> int | None:
     except ValueError:
         found = shown(text, r"[\w:.+-]{1,40}")
         raise ProtocolError(
-            f"The end of temporary credentials must be a number of milliseconds, found {found}."
+            f"Expected the expiration of temporary credentials as a number of milliseconds, found {found}."
         ) from None
 
 

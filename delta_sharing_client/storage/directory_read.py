@@ -1,7 +1,5 @@
-"""A table in its own storage: from its log to the files to read, and their bytes by address.
-
-It does for a log what ``planning`` does for a server's response.
-"""
+"""Reads a table in its own storage: plans from the table's log, as ``planning`` does from a server's response, and
+provides the bytes of files by their addresses."""
 
 from __future__ import annotations
 
@@ -53,15 +51,15 @@ from delta_sharing_client.storage.place import Place, StoredBody, StoredFile, pl
 from delta_sharing_client.storage.stores import Location
 from delta_sharing_client.threads import Threads
 
-# The number of log files that are downloaded ahead.
+# The number of log files that are downloaded in advance.
 _AHEAD = 16
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 
 class TableFiles:
-    """The files of a table by address: ``fetch.source.FileStore``. Picklable, with everything it needs.
+    """The files of a table by address, as a ``fetch.source.FileStore``. Picklable.
 
-    Addresses are ``<location>/<path>``, with the path percent-encoded once as in a log.
+    An address is ``<location>/<path>``; the path is percent-encoded once, as in a log.
     """
 
     def __init__(self, rest: RestClient, table: AssetName, options: ReadOptions) -> None:
@@ -86,7 +84,7 @@ class TableFiles:
 
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
-        """Yield the table's log for a block; its files are downloaded ahead."""
+        """Yield the table's log for a ``with`` block; files of the log are downloaded in advance."""
         pool = Threads(_AHEAD, "delta-log")
         try:
             yield DeltaLog(_Log(self, pool), self.table)
@@ -94,13 +92,14 @@ class TableFiles:
             pool.shutdown(cancel_futures=True)
 
     def placed(self, action: FileAction, commit: Commit | None = None) -> SharedFile:
-        """Return a file of the log with addresses instead of paths, and with the version and time of ``commit``.
+        """Return the file of an ``action`` with addresses instead of paths, and the version and time of ``commit``.
 
-        Raises ``UnsupportedFeatureError`` if it is outside of the locations of the server's credentials.
+        Raises ``UnsupportedFeatureError`` if the file is outside the locations that the server shares, and
+        ``DataError`` if its path or size is invalid.
         """
         file_id = canonical_path(action.path)
         if not isinstance(action, RemoveFile) and action.size < 0:
-            raise DataError("A file of the log must have a size.", table=self.table, file_id=file_id)
+            raise DataError("Expected a size for each file in the log, found none.", table=self.table, file_id=file_id)
         placed: FileAction = replace(action, path=self._address(action.path))
         if placed.deletion_vector is not None:
             placed = replace(placed, deletion_vector=self._placed_vector(placed.deletion_vector))
@@ -109,7 +108,8 @@ class TableFiles:
         return SharedFile(placed, file_id, version=commit.version, timestamp=commit.timestamp_ms)
 
     def read(self, address: str) -> bytes:
-        """Return a whole file; raises ``FileNotFoundError`` if it is missing, and the errors of a data file."""
+        """Return the whole content of a file. Raises ``FileNotFoundError`` if it is missing, and ``TransportError`` if
+        the storage refuses it or does not send it."""
 
         def attempt() -> bytes:
             try:
@@ -119,14 +119,14 @@ class TableFiles:
                 if refused.status == 404:
                     raise FileNotFoundError(2, "it does not exist") from None
                 raise TransportError(
-                    f"The table's storage refused to give a file of its log ({refused}). Ask the provider whether the "
-                    "credentials may read the table's directory.",
+                    f"The table's storage refused to return a file of the log ({refused}). Ask the provider whether "
+                    "the credentials may read the table's directory.",
                     table=self.table,
                 ) from None
             with contextlib.closing(body):
                 data = b"".join(iter(body.read, b""))
             if len(data) < (body.span.stop or 0):
-                raise Transient(TransportError("The table's storage ended a response early.", table=self.table))
+                raise Transient(TransportError("A response of the table's storage ended early.", table=self.table))
             return data
 
         return Tries(self.options).call(attempt)
@@ -142,7 +142,7 @@ class TableFiles:
                 if refused.status == 404 and not refused.reason:
                     raise FileNotFoundError(LOG_DIRECTORY) from None
                 raise TransportError(
-                    f"The table's storage refused to list its log ({refused}). Ask the provider whether the "
+                    f"The table's storage refused to list the log ({refused}). Ask the provider whether the "
                     "credentials may list the table's directory.",
                     table=self.table,
                 ) from None
@@ -159,12 +159,13 @@ class TableFiles:
         return replace(vector, storage_type="p", path_or_inline_dv=self._address(path))
 
     def _address(self, path: str) -> str:
-        """Return the address of a path of the log."""
+        """Return the address of a path in the log."""
         if is_absolute(path):
             address = _normalized(path)
         elif not path or "\0" in unquote(path) or ".." in unquote(path).split("/"):
             raise DataError(
-                f"A relative file path in the log must stay inside the table, found {path[:200]!r}.", table=self.table
+                f"A relative path in the log must stay inside the table's directory, found {path[:200]!r}.",
+                table=self.table,
             )
         else:
             address = f"{self.location}/{path}"
@@ -176,7 +177,7 @@ class TableFiles:
         return self._places[location], unquote(address.removeprefix(f"{location}/"))
 
     def _opened(self, address: str) -> str:
-        """Open the auxiliary location of ``address``, and return it."""
+        """Open the auxiliary location that contains ``address``, and return the location."""
         location = _around(address, self._auxiliary)
         if location is not None:
             place = place_of(self._rest, AssetRef(TABLE, self._name), location, self.options)
@@ -184,8 +185,8 @@ class TableFiles:
                 self._places[location] = place
                 return location
         raise UnsupportedFeatureError(
-            "A file of the table is outside of the table's location and its auxiliary locations, so it cannot "
-            "be read directly. Read the table by URL.",
+            "A file of the table is outside the table's location and auxiliary locations, so it cannot be read "
+            "directly. Read the table by URL.",
             feature="auxiliaryLocations",
             table=self.table,
             file_id=address.rpartition("/")[2],
@@ -202,7 +203,7 @@ def _around(address: str, locations: Iterable[str]) -> str | None:
 
 
 def _normalized(path: str) -> str:
-    """Return an absolute path of a log as an address."""
+    """Return the address of an absolute path in a log."""
     return str(Location.parse(path if "://" in path else f"file://{path.removeprefix('file:')}"))
 
 
@@ -217,9 +218,9 @@ async def get_stored(
     find: Callable[[str], tuple[Place, str]],
     table: str,
 ) -> None:
-    """Like ``fetch.http.Http.get``, for a file in a store, which is accessed in threads.
+    """Like ``fetch.http.Http.get``, for a file in a store, which is read in threads.
 
-    ``find`` returns the place of an address and the path there.
+    ``find`` returns the place that contains an address, and the path of the file in this place.
     """
     request.deadline.check(f"Reading the files of {table}", table)
 
@@ -242,12 +243,12 @@ class _AsyncBody:
         self._body = body
 
     async def read(self) -> Bytes:
-        # Not copied, because the reader copies the bytes to their place.
+        # Not copied, because the reader copies the bytes into its own buffer.
         return await asyncio.to_thread(next, self._body.chunks, b"")
 
 
 class _Log:
-    """The log of ``TableFiles`` as ``delta.log.directory.LogDirectory``."""
+    """The log of ``TableFiles``, as a ``delta.log.log_files.LogDirectory``."""
 
     def __init__(self, files: TableFiles, pool: Threads) -> None:
         self._files = files
@@ -274,7 +275,7 @@ class _Log:
             self._under_way[path] = self._pool.submit(self._read, path)
 
     def _read(self, path: str) -> bytes:
-        # Paths next to the log are relative to the table, like its data files.
+        # A path is absolute, or relative to the directory of the log.
         address = _normalized(path) if is_absolute(path) else f"{self._files.location}/{LOG_DIRECTORY}/{path}"
         return self._files.read(address)
 
@@ -283,7 +284,7 @@ class _Log:
 
 
 class CommitFacts(NamedTuple):
-    """A commit's properties in the log, except its files; ``has_feed``: its row changes were recorded."""
+    """The facts about a commit in the log, except its files; ``has_feed`` means that it recorded row changes."""
 
     version: int
     timestamp_ms: int
@@ -294,12 +295,12 @@ class CommitFacts(NamedTuple):
 def plan_table(
     rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
-    """Read the log of ``table``; return the whole snapshot, its files, with addresses as paths, and those that
-    ``request`` needs.
+    """Read the log of ``table``; return the snapshot, all its files with addresses as paths, and the plan of
+    ``request``.
 
-    Raises ``UsageError`` if a column or filter does not fit the schema, the version does not exist, or ``obstore`` is
+    Raises ``UsageError`` if a column or filter does not match the schema, the version does not exist, or ``obstore`` is
     not installed; ``UnsupportedFeatureError`` for a feature or store that is not supported; ``DataError`` or
-    ``ProtocolError`` for a broken log; and the errors of the server and the storage.
+    ``ProtocolError`` for an invalid log; and the errors of the server and the storage.
     """
     files = TableFiles(rest, table, options)
     with files.log() as log:
@@ -313,9 +314,9 @@ def plan_table(
 
 
 def plan_change_feed(rest: RestClient, table: AssetName, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-    """Read the commits of ``table`` and return the files with the changes of ``request``.
+    """Read the commits of ``table``, and return the plan to read the changes of ``request``.
 
-    Errors as in ``plan_table``, and ``UnsupportedFeatureError`` if the table did not record its changes.
+    Raises the errors of ``plan_table``, and ``UnsupportedFeatureError`` if the table did not record its changes.
     """
     files = TableFiles(rest, table, options)
     with files.log() as log:
@@ -329,15 +330,16 @@ def plan_change_feed(rest: RestClient, table: AssetName, request: ChangesRequest
 def read_commits(
     rest: RestClient, table: AssetName, start: int, end: int | None, options: ReadOptions
 ) -> list[CommitFacts]:
-    """Return the facts of ``table``'s commits from ``start`` on, as far back as the log has them; errors as in
-    ``plan_table``."""
+    """Return the facts about the commits of ``table`` from version ``start`` to ``end``, as far as the log has them.
+    Raises the errors of ``plan_table``."""
     files = TableFiles(rest, table, options)
     with files.log() as log:
         latest = log.latest_version()
         start = max(start, log.version_from(0))
         last = latest if end is None else min(end, latest)
         metadata: Metadata | None = None
-        # The checkpoint before these commits may be gone. The next metadata says whether changes are recorded.
+        # The checkpoint before these commits may be missing. Then only the next metadata in them states whether changes
+        # are recorded.
         with contextlib.suppress(DataError):
             metadata = log.snapshot(start).metadata
         facts = []
@@ -364,8 +366,8 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first:
                 yield VersionedMetadata(commit.version, metadata)
         if not _has_feed(metadata):
             raise UnsupportedFeatureError(
-                f"The changes of version {commit.version} were not recorded: the table has no change data feed there. "
-                f"Ask the provider to set '{_FEED_PROPERTY}', or for the version from which it is set.",
+                f"The changes of version {commit.version} were not recorded, because the table had no change data feed "
+                f"then. Ask the provider to set '{_FEED_PROPERTY}', or since which version it has been set.",
                 feature="changeDataFeed",
                 table=files.table,
                 version=commit.version,
@@ -378,13 +380,13 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[Commit], first:
 
 
 def _completed(log: DeltaLog, remove: RemoveFile, version: int, table: str) -> RemoveFile:
-    """Return a tombstone completed with its partition values, which are optional in a log."""
+    """Return ``remove`` with the partition values, which are optional in a log, and the size of the removed file."""
     path = canonical_path(remove.path)
     files = log.snapshot(version - 1).files if version else ()
     add = next((item for item in files if canonical_path(item.path) == path), None)
     if add is None:
         raise DataError(
-            f"A file that version {version} removes has no partition values, nor is it in the version before.",
+            f"A file that version {version} removes has no partition values, and is not in the previous version.",
             table=table,
             version=version,
         )
@@ -404,7 +406,7 @@ def _range(log: DeltaLog, request: ChangesRequest, table: str) -> tuple[int, int
         moment = _milliseconds(request.ending_timestamp)
         end = latest if moment >= log.commit_timestamp(latest) else log.version_at(moment)
     if end < start:
-        raise UsageError(f"The changes start at version {start} and end at version {end}, before it.", table=table)
+        raise UsageError(f"The changes start at version {start}, but end at an earlier version, {end}.", table=table)
     return start, end
 
 
@@ -413,7 +415,7 @@ def _version_at(log: DeltaLog, moment: int, table: str) -> int:
     newest = log.commit_timestamp(latest)
     if moment > newest:
         raise UsageError(
-            f"The timestamp {format_millis(moment)} is after the latest version {latest}, which is of "
+            f"The timestamp {format_millis(moment)} is after the latest version, {latest}, which was committed at "
             f"{format_millis(newest)}.",
             table=table,
         )

@@ -1,6 +1,6 @@
-"""Files of a volume whose server gives them by URL instead of credentials.
+"""Reads the files of a volume by URL, from a server that provides URLs of files instead of storage credentials.
 
-This is not in the OpenSharing protocol; the server for NetApp StorageGRID and Versity does so.
+This is not in the OpenSharing protocol; the server for NetApp StorageGRID and Versity works like this.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from delta_sharing_client.retry import EXPIRED_STATUSES, Deadline, Transient
 from delta_sharing_client.run import loop
 from delta_sharing_client.storage.place import Page, Place, StoredBody, StoredFile, Wanted, place_of
 
-# URLs are reused for the parts of a file; servers sign them for minutes at least.
+# For this long, a URL is reused for other parts of its file; servers sign URLs for at least a few minutes.
 _URL_SECONDS = 60.0
 _MOST_URLS = 256
 
 
 def place_of_asset(rest: RestClient, asset: AssetRef, location: str, options: ReadOptions) -> Place:
-    """Return the reader of an asset's directory: in its store, or by URL if the server offers only URLs. Requests
-    one of both; errors as ``storage.place.place_of``.
+    """Return the reader of an asset's directory: in its store, or by URL if the server provides only URLs.
+
+    Requests credentials, and a list of files if there are none. Raises the errors of ``storage.place.place_of``.
     """
     try:
         return place_of(rest, asset, location, options)
@@ -42,7 +43,7 @@ def place_of_asset(rest: RestClient, asset: AssetRef, location: str, options: Re
         try:
             next(by_url.pages(), None)
         except DeltaSharingError:
-            # The server offers neither.
+            # The server provides neither.
             raise error from None
         return by_url
 
@@ -104,7 +105,8 @@ class UrlPlace:
 
     def store(self) -> Any:
         raise UnsupportedFeatureError(
-            f"The files of {self._volume} are given by URL, so there is no store; use open() or filesystem().",
+            f"The server provides the files of {self._volume} by URL, so they have no store; use open() or "
+            "filesystem().",
             feature="store",
         )
 
@@ -134,7 +136,7 @@ class UrlPlace:
 
 @dataclasses.dataclass
 class _Fetched:
-    """A response in memory, up to the end of the requested bytes."""
+    """A response, read into memory up to the end of the requested bytes."""
 
     wanted: Wanted
     span: Span = dataclasses.field(default_factory=lambda: Span(0, 0, None))

@@ -1,7 +1,7 @@
-"""A location in an object store or a local directory: its files and their bytes, whatever they belong to.
+"""Lists and reads the files of a location, which is in an object store or a local directory, for assets of any kind.
 
 S3, ADLS, GCS and R2 are accessed through ``obstore`` with temporary credentials, which are renewed before they expire.
-Everything here is picklable.
+All classes of locations here are picklable.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from delta_sharing_client.threads import Threads
 Wanted = Union[ByteRange, int, None]
 T = TypeVar("T")
 
-# Threads hold a few of these each; larger ones are copied into one buffer first.
+# The least size of a chunk. Each thread holds a few chunks, and obstore would copy a larger one into one buffer first.
 _CHUNK = 256 * 1024
-# A response of up to this size is one piece.
+# A response of up to this size is read in one piece.
 _WHOLE_BYTES = 1024 * 1024
 _PAGE = 1000
 _CHECKS_AT_ONCE = 16
@@ -55,13 +55,13 @@ class StoredFile(msgspec.Struct, frozen=True):
     Attributes
     ----------
     path:
-        Its path relative to the location, with ``/``.
+        The path relative to the location, with ``/`` as separator.
     size:
-        Its size in bytes.
+        The size in bytes.
     modified:
-        When it was last written, in UTC; ``None`` if the server does not say.
+        When the file was last written, in UTC; ``None`` if the server does not state it.
     etag:
-        Identifies the content; ``None`` if the store has none.
+        The ETag, which identifies the content; ``None`` if the store has none.
     """
 
     path: str
@@ -71,34 +71,35 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class Page(NamedTuple):
-    """A part of a listing: files, and the folders if the listing is not recursive."""
+    """A part of a listing: files, and also folders if the listing is not recursive."""
 
     files: list[StoredFile]
     folders: list[str]
 
 
 class Place(Protocol):
-    """A location, and how to read below it. Paths are relative to it, plain text with ``/``."""
+    """A location whose files can be listed and read. Paths are relative to it, not encoded, with ``/`` as separator."""
 
     @property
     def location(self) -> str:
         """The address of the location."""
 
     def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
-        """List the files below ``folder``, or directly in it, page by page as the store returns them.
+        """List the files below ``folder``, or directly in it if not ``recursive``, in pages as the store returns them.
 
-        Raises ``Refused`` (404, 403 and the like), ``DataError`` for names that cannot be read, and ``TransportError``
-        after the limits of the options.
+        Raises ``Refused`` if the store refuses the listing (404, 403 and others), ``DataError`` for names that cannot
+        be read, and ``TransportError`` if it does not succeed within the retry limits.
         """
 
     def get(self, path: str, wanted: Wanted = None, version: Version | None = None) -> StoredBody:
-        """Return an open response: a range, the last bytes, or the whole file, of one ``version`` if given.
+        """Return an open response with the bytes ``wanted``: a range, the last bytes, or the whole file.
 
-        Raises ``Refused`` (404, 403 or 412, as storage behind URLs) and ``Transient`` (no response).
+        Raises ``Refused`` if the store refuses the request (404, 403, or 412 if a ``version`` is given and the file has
+        a different one), and ``Transient`` if it does not respond.
         """
 
     def head(self, path: str) -> StoredFile:
-        """Return the facts of one file; errors as ``get``."""
+        """Return the size, time and ETag of one file. Raises the errors of ``get``."""
 
     def store(self) -> Any:
         """Return the ``obstore`` store of the location, which renews its credentials by itself."""
@@ -114,49 +115,51 @@ def open_place(
     table: str | None = None,
     given: StorageCredentials | None = None,
 ) -> Place:
-    """Return the reader of a location.
+    """Return the reader of a location, without sending a request.
 
     Parameters
     ----------
     location:
         The address, such as ``s3://bucket/path``.
     provider:
-        Requests new credentials (``storage.credentials.from_protocol`` and ``from_iceberg`` make them). It is called
-        before the first request unless there are ``given`` ones, again before they expire, and if the store refuses
-        them. It must pickle. Not called for a local directory.
+        Requests new credentials (with ``storage.credentials.from_protocol`` or ``from_iceberg``). It is called before
+        the first request unless credentials are ``given``, before the credentials expire, and if the store refuses
+        them. It must be picklable. It is not called for a local directory.
     options:
         Time limits, retries, and the settings of the store (``storage_options``).
     subject, table:
-        The owner of the location in messages ("volume a.b.c"), and the table of errors, if it is one.
+        The owner of the location in messages ("volume a.b.c"), and its name in errors if it is a table.
     allowed:
         What the server that named the location may make its recipients request (``RestClient.allowed_data``): a local
-        directory only if it is on this machine, an ``http:`` endpoint of a store only if its own is ``http:``.
+        directory only if the server is on this machine, and an ``http:`` endpoint of a store only if the server's own
+        endpoint is ``http:``.
 
-    Raises ``UnsupportedFeatureError`` for another store, ``UsageError`` if ``obstore`` is not installed, and
-    ``ProtocolError`` for a directory of another machine. This sends no request.
+    Raises ``UnsupportedFeatureError`` for a store that is not supported, ``UsageError`` if ``obstore`` is not
+    installed, and ``ProtocolError`` for a local directory that is not allowed.
     """
     where = Location.parse(location)
     if where.scheme == "file":
         # A remote server must not make a recipient read its own files.
         if not allowed.loopback or where.bucket not in ("", "localhost"):
             raise ProtocolError(
-                f"The server's location of {subject} is a local directory, which only a server on this machine may do.",
+                f"The location of {subject} is a local directory, which only a server on this machine may share; ask "
+                "the data provider.",
                 table=table,
             )
         return LocalPlace(Path(url2pathname(where.prefix)))
     if where.scheme not in SCHEMES:
         raise UnsupportedFeatureError(
-            f"The storage of {subject} is in '{where.scheme}:', which is not supported; expected one of "
+            f"The storage of {subject} has the scheme '{where.scheme}', which is not supported; expected one of "
             f"{', '.join(repr(name) for name in sorted(SCHEMES))}.",
             feature=f"storage in {where.scheme}",
             table=table,
         )
-    # So that a missing package is reported now, not by the first read.
+    # Loaded here, so that a missing package is reported now and not by the first read.
     optional.load("obstore", "storage")
     return ObjectPlace(StoreSettings(where, options, allowed), Renewal(provider, given), subject, table)
 
 
-# No file name has a zero byte, or characters that the file system cannot encode (ValueError).
+# ValueError is for names that no file can have: with a zero byte, or characters that the file system cannot encode.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)
 
 
@@ -174,7 +177,7 @@ class LocalPlace:
         return f"file://{self._root}"
 
     def pages(self, folder: str = "", *, recursive: bool = True) -> Iterator[Page]:
-        """Like ``Place.pages``; a link to a directory is refused, because it could lead to a cycle."""
+        """Like ``Place.pages``; raises ``DataError`` for a link to a directory, because it could lead to a cycle."""
         waiting = [folder]
         while waiting:
             inside = waiting.pop()
@@ -197,7 +200,7 @@ class LocalPlace:
                         page.folders.append(path)
                     else:
                         raise DataError(
-                            f"Expected a file or a directory, found something else named '{path}', such as a link."
+                            f"Expected a file or a directory, but '{path}' is neither; it may be a link to a directory."
                         )
         except (FileNotFoundError, NotADirectoryError):
             raise Refused(404, None) from None
@@ -247,7 +250,7 @@ class LocalPlace:
 
 
 class ObjectPlace:
-    """A ``Place`` in an object store. Thread-safe; threads share one store and one ``renewal`` of the credentials."""
+    """A ``Place`` in an object store. Thread-safe: all threads use one store, whose credentials ``renewal`` renews."""
 
     def __init__(self, settings: StoreSettings, renewal: Renewal, subject: str, table: str | None) -> None:
         self._settings = settings
@@ -306,9 +309,9 @@ class ObjectPlace:
             yield Page(self._files(listed, prefix), [])
 
     def _files(self, listed: list[dict[str, Any]], prefix: str) -> list[StoredFile]:
-        """Return the files of a page of obstore's listing of ``prefix``, without the markers of directories.
+        """Return the files in a page of obstore's listing of ``prefix``, without directory markers.
 
-        Programs mark a directory by an empty object 'name/', which obstore lists as an empty file 'name'.
+        Some programs mark a directory with an empty object 'name/', which obstore lists as an empty file 'name'.
         """
         empty = [one["path"] for one in listed if one["size"] == 0]
         markers = self._markers(empty, listed, prefix) if empty else frozenset()
@@ -349,7 +352,7 @@ class ObjectPlace:
         response = self._trying(lambda store: obstore.get(store, self._key(path), options=options))
         meta, (start, stop) = response.meta, response.range
         etag = meta.get("e_tag") or ""
-        # Compared only if there is no ETag.
+        # The time is compared only if there is no ETag.
         found = Version(etag, "" if etag else meta["last_modified"].isoformat(), meta["size"])
         return StoredBody(Span(start, stop, meta["size"]), found, meta["last_modified"], self._chunks(response))
 
@@ -359,10 +362,10 @@ class ObjectPlace:
         stream = None if is_small else response.stream(min_chunk_size=_CHUNK)
         while True:
             try:
-                # One call instead of three.
+                # A small response takes one call instead of three.
                 data = response.bytes() if stream is None else next(stream, None)
             except Exception as error:
-                # All of obstore's exceptions here only mean that the transfer was interrupted.
+                # Any exception of obstore here means only that the transfer was interrupted.
                 raise self._interrupted(error) from None
             if data is None:
                 return
@@ -388,11 +391,11 @@ class ObjectPlace:
         return self._settings.location.key(path)
 
     def _path(self, key: str, root: str) -> str:
-        """Return the path of a key that the store listed below ``root``, the key of the location."""
+        """Return the path of a ``key`` in a listing; ``root`` is the key of the location."""
         if not root:
             return key
         if not key.startswith(f"{root}/"):
-            raise DataError(f"The store lists a file outside of {self._subject}: '{key[:200]}'.", table=self._table)
+            raise DataError(f"The store lists a file that is not in {self._subject}: '{key[:200]}'.", table=self._table)
         return key[len(root) + 1 :]
 
     def _trying(self, call: Callable[[Any], T]) -> T:
@@ -416,11 +419,11 @@ class ObjectPlace:
         return TransportError(f"Reading from the storage of {self._subject} failed: {problem}.", table=self._table)
 
     def _current(self, rejected: StorageCredentials | None = None) -> tuple[StorageCredentials, Any]:
-        """Return valid credentials, other than the ``rejected`` ones, and the store that has them."""
+        """Return valid credentials that are not the ``rejected`` ones, and the store that uses them."""
         check_process(self._subject)
         credentials = self.renewal.current(rejected)
         with self._lock:
-            # A store asks for credentials only when its current ones expire; refused ones it would keep.
+            # A store requests new credentials only when they expire. If they were refused, it needs a successor.
             if self._opened is None or self._opened[0] is rejected is not None:
                 self._opened = credentials, open_store(self._settings, self.renewal)
             store = self._opened[1]
@@ -431,7 +434,7 @@ class ObjectPlace:
 class StoredBody:
     """An open response: the bytes ``span`` of a file of ``version``, in ``chunks`` of at most a few MiB.
 
-    Iterating them raises ``Transient`` if the transfer is interrupted.
+    Iterating over ``chunks`` raises ``Transient`` if the transfer is interrupted.
     """
 
     def __init__(
@@ -449,7 +452,7 @@ class StoredBody:
         self.close = close
 
     def read(self) -> bytes:
-        """Return the next bytes; empty at the end."""
+        """Return the next bytes, or no bytes at the end."""
         return bytes(next(self.chunks, b""))
 
 
@@ -459,7 +462,7 @@ _process: int | None = None
 def check_process(subject: str) -> None:
     """Raise ``UsageError`` in a process that was forked after its parent had used a store.
 
-    A fork copies no threads, so that obstore would wait forever for those of the parent.
+    A fork does not copy threads, so obstore would wait forever for its threads in the parent.
     """
     global _process
     if _process is None:
@@ -480,7 +483,7 @@ def _bounds(wanted: Wanted, size: int) -> tuple[int, int]:
 def _stored_file(meta: dict[str, Any], path: str) -> StoredFile:
     etag = meta["e_tag"]
     if etag and not etag.startswith(('"', "W/")):
-        # Listings of Azure omit the quotation marks of the header (RFC 9110, 8.8.3).
+        # Azure's listings omit the quotation marks that the ETag header has (RFC 9110, 8.8.3).
         etag = f'"{etag}"'
     return StoredFile(path, meta["size"], meta["last_modified"], etag)
 
@@ -490,7 +493,7 @@ def _local_file(path: str, facts: os.stat_result) -> StoredFile:
     return StoredFile(path, facts.st_size, modified, f'"{facts.st_mtime_ns}-{facts.st_size}"')
 
 
-# === Of shared assets ===
+# === Locations of shared assets ===
 
 
 @dataclasses.dataclass(frozen=True)
@@ -506,9 +509,9 @@ class AssetCredentials:
 
 
 def place_of(rest: RestClient, asset: AssetRef, location: str | None, options: ReadOptions) -> Place:
-    """Return the reader of a location of an asset (for a table, by default the main one). Requests its credentials.
+    """Request credentials for a location of an asset (for a table, by default the main one), and return its reader.
 
-    Errors as ``open_place``, and those of the server, which may not give credentials.
+    Raises the errors of ``open_place``, and those of the server, which may not provide credentials.
     """
     given = rest.credentials(asset, location)
     where = Location.parse(given.location)

@@ -1,4 +1,4 @@
-"""The bytes of one file of a place, across interrupted transfers, all from one version."""
+"""Reads the bytes of one file of a place in order, all from one version, across interrupted transfers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from delta_sharing_client.storage.place import Place, StoredBody
 
 
 class Reading:
-    """Bytes ``start`` to ``stop`` (by default the end) of the file ``path``, in order.
+    """The bytes ``start`` to ``stop`` (by default the end) of the file ``path``, in order.
 
-    Iterating yields them in pieces. A transfer that breaks is resumed where it broke; attempts without progress are
-    limited by the options. ``version`` is that of the file: if none is given, that of the first response.
+    Iterating yields the bytes in pieces. An interrupted transfer is resumed where it ended; the options limit the
+    attempts without progress. All bytes are of ``version``, by default the version of the first response.
 
-    Iterating raises ``Refused`` if the store does not give the file, with status 412 if it has another version;
-    ``DataError`` if its responses contradict each other, ``TransportError`` after the limits of the options.
+    Iterating raises ``Refused`` if the store refuses the request, with the status 412 if the file has a different
+    version; ``DataError`` if the responses contradict each other; and ``TransportError`` if the bytes do not arrive
+    within the retry limits.
 
     Parameters
     ----------
     size:
-        The stated size of the file, which the store must confirm; ``None`` if unknown.
+        The stated size of the file, which must be equal to the size in the store; ``None`` if unknown.
     sleep:
         Waits for some seconds between attempts, and may raise to end the reading.
     """
@@ -63,12 +64,12 @@ class Reading:
             except Transient as broken:
                 failure = broken
             if self.at > before:
-                # Received bytes are kept; only attempts without progress count.
+                # Received bytes are kept, so only attempts without progress count towards the retry limits.
                 tries = self._tries()
             tries.failed(failure)
 
     def read(self) -> Bytes:
-        """Return all of the bytes at once. Raises as iterating does."""
+        """Return all bytes at once. Raises the same errors as iterating."""
         pieces = list(self)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -93,7 +94,7 @@ class Reading:
                 if self.at == stop:
                     return
             if self.at < stop:
-                raise Transient(TransportError(f"The store ended its response early for the file '{self._path}'."))
+                raise Transient(TransportError(f"The store's response for the file '{self._path}' ended early."))
         finally:
             body.close()
 
@@ -103,12 +104,12 @@ class Reading:
             raise Refused(412, None)
         if self.size is not None and span.total is not None and span.total != self.size:
             raise DataError(
-                f"Expected a file of {self.size} bytes, but the store has one of {span.total}: '{self._path}'."
+                f"Expected {self.size} bytes in the file '{self._path}', but the store has {span.total} bytes."
             )
         if span.start > self.at:
             raise DataError(
-                f"Expected bytes from {self.at} on of the file '{self._path}', "
-                f"but the store sent those from {span.start}."
+                f"Expected the bytes of the file '{self._path}' from {self.at} on, "
+                f"but the store sent bytes from {span.start} on."
             )
         self.version = self.version or body.version
         if self.size is None:

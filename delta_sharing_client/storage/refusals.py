@@ -1,6 +1,7 @@
 """The meaning of a store's errors: the status, the code, and the setting that may be wrong.
 
-The texts of obstore contain URLs, and so perhaps signatures; only their status and the store's code are used.
+The messages of obstore contain URLs, and so perhaps signatures. Only the status and the store's code and region are
+taken from them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _STATUS = re.compile(r"\bstatus(?: code)?:? (\d{3})\b|\b(\d{3}) [A-Z][a-z]+")
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _REGION = re.compile(r"<Region>([a-z]{2,}[\w-]{1,30})</Region>|expecting '([a-z]{2,}[\w-]{1,30})'")
 
-_ENDPOINT = "if this is not a bucket of AWS, set 'endpoint' in 'storage_options'"
+_ENDPOINT = "if the bucket is not in AWS, set 'endpoint' in 'storage_options'"
 _REGION_ADVICE = "set 'region' in 'storage_options'"
 _CLOCK = "the clock of this machine differs too much from the store's; correct it"
 _PATH_STYLE = (
@@ -40,7 +41,7 @@ _REDIRECTS = frozenset((301, 302, 307, 308))
 
 
 class StoreError(NamedTuple):
-    """The facts of an error of obstore: the HTTP status and the store's code, if there was a response."""
+    """The facts in an error of obstore: the HTTP status, and the store's error code and region; empty if not stated."""
 
     status: int | None
     code: str
@@ -48,11 +49,11 @@ class StoreError(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> StoreError:
-        """Read the facts from the text of ``error``."""
+        """Read the facts from the message of ``error``."""
         text = str(error)
         status = _STATUS.search(text.partition("\n")[0])
         code, region = _CODE.search(text), _REGION.search(text)
-        # obstore says this instead of the status.
+        # In this case, obstore does not state the status.
         redirected = 301 if "incorrectly configured region" in text else None
         return cls(
             redirected if status is None else int(status[1] or status[2]),
@@ -62,7 +63,7 @@ class StoreError(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The code and advice about it, as part of a sentence; empty if there is no code."""
+        """The code and advice, as part of a sentence; empty if there is neither."""
         advice = _ADVICE.get(self.code, _REGION_ADVICE if self.status in _REDIRECTS else "")
         if advice.startswith(_REGION_ADVICE) and self.region:
             advice = advice.replace("'region'", f"'region' to '{self.region}'", 1)
@@ -70,7 +71,7 @@ class StoreError(NamedTuple):
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the store refused the credentials. obstore has exceptions for this, but does not use them in listings."""
+    """Return whether the store refused the credentials; obstore's exceptions for this are not raised by listings."""
     from obstore import exceptions
 
     named = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
@@ -78,7 +79,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def translated(error: Exception, subject: str, table: str | None) -> Refused | Transient:
-    """Translate an exception of obstore into the error of a request that was refused, or that may be repeated.
+    """Translate an exception of obstore into ``Refused``, or into ``Transient`` if a retry may help.
 
     ``subject`` is the owner of the location, for messages.
     """
@@ -86,7 +87,7 @@ def translated(error: Exception, subject: str, table: str | None) -> Refused | T
 
     facts = StoreError.of(error)
     if isinstance(error, FileNotFoundError):
-        # A missing bucket is a wrong setting; a missing file is not.
+        # A missing bucket may mean a wrong setting, so there is advice about it; a missing file needs none.
         return Refused(404, None, facts.reason if facts.code in _ADVICE else "")
     if isinstance(error, exceptions.PreconditionError):
         return Refused(412, None)
@@ -95,6 +96,6 @@ def translated(error: Exception, subject: str, table: str | None) -> Refused | T
     if facts.status is not None and (facts.status in _REDIRECTS or facts.status in (400, 405, 416, 501)):
         return Refused(facts.status, None, facts.reason)
     if isinstance(error, (exceptions.InvalidPathError, exceptions.NotSupportedError)):
-        return Refused(400, None, "it has a name that cannot be requested")
+        return Refused(400, None, "its name cannot be requested")
     said = "it did not respond" if facts.status is None else f"it responded with HTTP status {facts.status}"
     return Transient(TransportError(f"Reading from the storage of {subject} failed: {said}.", table=table))

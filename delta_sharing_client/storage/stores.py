@@ -1,4 +1,4 @@
-"""The object stores: which store a location is in, and how obstore opens it."""
+"""The object stores: which store contains a location, and how obstore opens it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
 _ACCESS_POINT = re.compile(r"arn:(aws[\w-]*):s3:([\w-]+):(\d+):accesspoint[:/]([\w-]+)")
 _NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
 _R2_HOST = re.compile(r"[\w-]+(?:\.(?:eu|fedramp))?\.r2\.cloudflarestorage\.com", re.ASCII)
-# Those outside the public cloud, whose domain obstore knows: sovereign clouds and OneLake.
+# Domains of sovereign clouds and of OneLake; obstore knows only the domain of the public cloud.
 _OTHER_AZURE = frozenset(("core.chinacloudapi.cn", "core.usgovcloudapi.net", "fabric.microsoft.com"))
 _LEAST_TIMEOUT = 300
 _REGION_TIMEOUT = 10
@@ -33,7 +33,7 @@ _REGION_TIMEOUT = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Location:
-    """An address in a store, ``scheme://bucket/prefix``. ``bucket`` is the whole authority, in Azure including the
+    """An address in a store: ``scheme://bucket/prefix``. ``bucket`` is the whole authority; in Azure, it includes the
     host."""
 
     scheme: str
@@ -42,11 +42,11 @@ class Location:
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Parse an address; aliases of schemes are normalized, and slashes at the end are removed."""
+        """Parse an address; aliases of schemes are replaced, and trailing slashes are removed."""
         scheme, _, rest = text.partition("://")
         bucket, slash, path = rest.partition("/")
         scheme = _ALIASES.get(scheme.lower(), scheme.lower())
-        # The path of a local directory begins with its slash.
+        # The path of a local directory begins with a slash.
         return cls(scheme, bucket, (f"{slash}{path}" if scheme == "file" else path).rstrip("/"))
 
     def __str__(self) -> str:
@@ -55,15 +55,15 @@ class Location:
         return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
     def key(self, path: str) -> str:
-        """Return the key in the store of a ``path`` below this location."""
+        """Return the store's key for a ``path`` below this location."""
         return "/".join(part for part in (self.prefix.strip("/"), path) if part)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The settings of a store's location; credentials are separate.
+    """The settings for a location in a store; the credentials are separate.
 
-    ``allowed``: the URLs that the server that names the location may make its recipients request.
+    ``allowed`` are the URLs that the server, which named the location, may make its recipients request.
     """
 
     location: Location
@@ -71,19 +71,19 @@ class StoreSettings:
     allowed: Allowed
 
     def of(self, credentials: StorageCredentials) -> dict[str, str]:
-        """Return the settings: those of the options, else of the environment, else of the server.
+        """Return the settings. The options take precedence over the environment, and that over the server.
 
-        Raises ``UsageError`` if the environment's are malformed, ``ProtocolError`` for an endpoint of the server that
-        is not allowed.
+        Raises ``UsageError`` if the settings in the environment are malformed, and ``ProtocolError`` if the server
+        names an endpoint that is not allowed.
         """
         stated = dict(credentials.settings)
         if "endpoint" in stated:
-            # The user may name any endpoint; a server only one to which one of its URLs could lead.
+            # The user may name any endpoint, but the server only one that its URLs of data files may have.
             reason = unfetchable(stated["endpoint"], self.allowed)
             if reason is None and not self.allowed.loopback and leads_here(urlsplit(stated["endpoint"]).hostname or ""):
-                reason = "its host is this machine"
+                reason = "a host that is this machine"
             if reason is not None:
-                raise ProtocolError(f"The server names an endpoint of the store that is not allowed: {reason}.")
+                raise ProtocolError(f"The server names an endpoint of the store that is not allowed: found {reason}.")
         stated.update(_from_environment())
         stated.update({name: str(value) for name, value in dict(self.options.storage_options).items()})
         if credentials.cloud not in (AWS, R2):
@@ -92,11 +92,12 @@ class StoreSettings:
 
 
 def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> Any:
-    """Return the ``obstore`` store of the location's bucket or container, with its whole content or a ``prefix`` as
-    root.
+    """Return the ``obstore`` store of the location's bucket or container; its root is ``prefix``, by default the whole
+    bucket or container.
 
-    It asks ``renewal`` for credentials, so that it stays usable, and pickles if that does. Raises ``ProtocolError`` if
-    the server gives credentials for another cloud, and ``UsageError`` for settings that the store does not have.
+    The store requests credentials from ``renewal``, so it remains usable after they expire, and it is picklable if
+    ``renewal`` is. Raises ``ProtocolError`` if the server provides credentials for a different cloud, and
+    ``UsageError`` for settings that the store does not have.
     """
     from obstore.exceptions import BaseError
 
@@ -105,8 +106,8 @@ def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> A
     clouds, make = _STORES[scheme]
     if credentials.cloud not in clouds:
         raise ProtocolError(
-            f"The server must give credentials of {' or '.join(clouds)} for a location in '{scheme}:', found those of "
-            f"{credentials.cloud}."
+            f"Expected credentials of {' or '.join(clouds)} for a location with the scheme '{scheme}', found "
+            f"credentials of {credentials.cloud}."
         )
     given = settings.of(credentials)
     try:
@@ -117,13 +118,13 @@ def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> A
     except (BaseError, ValueError, TypeError) as error:
         names = ", ".join(sorted(f"'{name}'" for name in given)) or "none"
         raise UsageError(
-            f"The store of a location in '{scheme}:' cannot be opened with these 'storage_options': {names}; expected "
-            f"'endpoint', and for S3 also {', '.join(map(repr, _ONLY_S3))} ({type(error).__name__})."
+            f"The store of a location with the scheme '{scheme}' cannot be opened with the 'storage_options' {names}; "
+            f"expected 'endpoint', and for S3 also {', '.join(map(repr, _ONLY_S3))} ({type(error).__name__})."
         ) from None
 
 
 class Provided:
-    """The credentials in the form that obstore's stores request, from their own threads. Picklable."""
+    """Returns the credentials in the form that obstore expects, whose threads call this object. Picklable."""
 
     def __init__(self, renewal: Renewal) -> None:
         self._renewal = renewal
@@ -149,7 +150,7 @@ class Provided:
 # === The clouds ===
 
 
-# Each returns the class of the store, as ``kind``, and its arguments.
+# Each function returns the class of the store, as ``kind``, and the arguments of the class.
 
 
 def _s3(settings: StoreSettings, given: dict[str, str], credentials: StorageCredentials) -> dict[str, Any]:
@@ -164,14 +165,14 @@ def _s3(settings: StoreSettings, given: dict[str, str], credentials: StorageCred
         config = {"region": "auto", **own, **config}
         if "endpoint" not in config:
             raise UsageError(
-                f"The location of the bucket '{bucket}' does not name its endpoint at Cloudflare; set 'endpoint' in "
+                f"The location of the bucket '{bucket}' does not include its endpoint at Cloudflare; set 'endpoint' in "
                 "'storage_options' to 'https://<account id>.r2.cloudflarestorage.com'."
             )
     access_point = config.pop("access_point", "")
     if access_point.startswith("arn:"):
         config = {**_of_access_point(access_point), **config}
     elif access_point:
-        # An alias of an access point is used like a bucket.
+        # The alias of an access point is used like the name of a bucket.
         bucket = _in_host(access_point, location)
     elif "virtual_hosted_style_request" in credentials.settings and "endpoint" in config:
         config["endpoint"] = _with_bucket(config["endpoint"], bucket)
@@ -216,10 +217,10 @@ SCHEMES = tuple(_STORES)
 
 
 def _in_host(name: str, location: Location) -> str:
-    """Return the ``name`` of a bucket or account, which becomes a part of the store's host; raise ``ProtocolError``
-    if it would be more than that."""
+    """Return the ``name`` of a bucket or account, which becomes part of the store's host name; raise ``ProtocolError``
+    if the name has characters that could change the rest of the URL."""
     if not _NAME.fullmatch(name):
-        raise ProtocolError(f"The server's location in '{location.scheme}:' names no valid bucket or account.")
+        raise ProtocolError(f"A location with the scheme '{location.scheme}' has an invalid bucket or account name.")
     return name
 
 
@@ -241,7 +242,7 @@ def _of_access_point(name: str) -> dict[str, str]:
 
 
 def _with_bucket(endpoint: str, bucket: str) -> str:
-    """Return an endpoint whose host begins with the bucket, as obstore expects it for this style."""
+    """Return an endpoint whose host begins with the bucket, as obstore expects for virtual-hosted-style requests."""
     parts = urlsplit(endpoint)
     if parts.netloc.startswith(f"{bucket}."):
         return endpoint
@@ -258,7 +259,7 @@ def _from_environment() -> dict[str, str]:
         settings = None
     if not isinstance(settings, dict):
         raise UsageError(
-            f"The environment variable {_OPTIONS_VARIABLE} must be a JSON object, such as "
+            f"The environment variable '{_OPTIONS_VARIABLE}' must contain a JSON object, such as "
             "{'endpoint': 'https://s3.example.com'} with double quotation marks."
         )
     return {str(name): str(value) for name, value in settings.items()}
@@ -267,7 +268,7 @@ def _from_environment() -> dict[str, str]:
 def _client(options: ReadOptions, address: str) -> dict[str, Any]:
     network = Network.of(options)
     client: dict[str, Any] = {
-        # Settings with such an endpoint were checked, or come from the user.
+        # An http endpoint either was checked or comes from the user.
         "allow_http": address.startswith("http://"),
         "connect_timeout": f"{max(1, round(options.connect_timeout))}s",
         "read_timeout": f"{max(1, round(options.read_timeout))}s",
@@ -279,12 +280,12 @@ def _client(options: ReadOptions, address: str) -> dict[str, Any]:
     own = options.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     if own and os.path.isfile(own):
         client["root_certificate"] = Path(own).read_bytes()
-    # Callers retry, because they know when they are closed.
+    # Callers retry, and not obstore, because callers know when they are closed.
     return {"client_options": client, "retry_config": {"max_retries": 0}}
 
 
 def bucket_region(bucket: str, options: ReadOptions) -> str:
-    """Return the region of an AWS bucket, which S3 tells without credentials; the protocol does not have it."""
+    """Return the region of an AWS bucket, which the sharing protocol lacks, but S3 reports without credentials."""
     url = f"https://{bucket}.s3.amazonaws.com"
     network = Network.of(options)
     proxy = network.proxy_for(url)

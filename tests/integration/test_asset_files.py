@@ -130,7 +130,7 @@ def test_error_names_the_missing_file(volume: Any, path: str) -> None:
 
 @pytest.mark.parametrize("call", ["stat", "open", "read_bytes", "read_text"])
 def test_reading_a_directory_as_a_file_is_an_error(volume: Any, call: str) -> None:
-    with pytest.raises(ds.NotFoundError, match=r"found a directory: 'deep/er' of volume s\.d\.files\. 'files\(\)'"):
+    with pytest.raises(ds.NotFoundError, match=r"'deep/er' of volume s\.d\.files is a directory.*'files\(\)'"):
         getattr(volume, call)("deep/er")
 
 
@@ -150,7 +150,9 @@ def test_bytes_and_text_are_read(volume: Any) -> None:
     assert {path: volume.read_bytes(path) for path in FILES} == FILES
     assert volume.read_text("deep/er/b.txt") == "Gr\u00fc\u00dfe\n"
     assert volume.read_text("deep/er/b.txt", "latin-1") == FILES["deep/er/b.txt"].decode("latin-1")
-    with pytest.raises(ds.DataError, match=r"other bytes at 0 of the file 'large\.bin'|other bytes at \d+"):
+    with pytest.raises(
+        ds.DataError, match=r"invalid bytes at position 0 of the file 'large\.bin'|invalid bytes at position \d+"
+    ):
         volume.read_text("large.bin")
 
 

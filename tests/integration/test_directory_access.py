@@ -401,7 +401,7 @@ def test_log_path_outside_the_table_is_refused(local: Any, writer: TableWriter) 
 
 @pytest.mark.parametrize(
     ("location", "message"),
-    [("file:///etc", "is a local directory"), ("ftp://host/t", "'ftp:', which is not supported")],
+    [("file:///etc", "is a local directory"), ("ftp://host/t", "the scheme 'ftp', which is not supported")],
 )
 def test_local_and_unsupported_locations_are_refused(
     location: str, message: str, monkeypatch: pytest.MonkeyPatch

@@ -223,7 +223,7 @@ def test_download_refuses_links_and_files_in_its_way(volume: Any, here: pathlib.
     assert list((tmp_path / "outside").iterdir()) == []
     assert content(here) == {}
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ds.UsageError, match="Cannot make the directory"):
+    with pytest.raises(ds.UsageError, match="Cannot create the directory"):
         volume.download(tmp_path / "file" / "inside")
 
 
@@ -233,7 +233,7 @@ def test_full_disk_is_reported_before_the_download(
     usage = shutil.disk_usage("/")._replace(free=100_000)
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda path: usage)
 
-    with pytest.raises(ds.UsageError, match=r"needs 405,006 bytes, and the disk of .* has 100,000"):
+    with pytest.raises(ds.UsageError, match=r"needs 405,006 bytes, but the disk of .* has only 100,000"):
         volume.download(here)
     assert requests.paths == []
     assert content(here) == {}
@@ -265,7 +265,7 @@ def test_files_with_a_wrong_declared_size_are_refused(
 
     monkeypatch.setattr(place, "_stored_file", lying)
 
-    with pytest.raises(ds.DataError, match=r"Expected a file of 4 bytes, but the store has one of 3: 'a\.txt'"):
+    with pytest.raises(ds.DataError, match=r"Expected 4 bytes in the file 'a\.txt', but the store has 3"):
         volume.download(here)
     assert "a.txt" not in content(here)
 
@@ -372,7 +372,7 @@ def test_file_that_keeps_being_replaced_is_an_error(
     count = iter(range(100))
     requests.before = lambda path, wanted: bucket.put("in/a.txt", f"{next(count):03}".encode())
 
-    with pytest.raises(ds.DataError, match="replaced all the time"):
+    with pytest.raises(ds.DataError, match="replaced during each attempt"):
         volume.download(here, "a.txt")
     assert content(here) == {}
 
@@ -482,7 +482,7 @@ def test_file_that_differs_on_each_download_is_an_error(
 ) -> None:
     damaged(monkeypatch, 1000)
 
-    with pytest.raises(ds.DataError, match="different content on each download"):
+    with pytest.raises(ds.DataError, match="different content on each attempt"):
         volume.download(here, path)
     assert content(here) == {}
 
@@ -528,7 +528,7 @@ def test_names_that_the_file_system_cannot_store_are_refused(
         volume.download(here)
     monkeypatch.setattr(downloads.Disk, "of", lambda directory: downloads.Disk(is_windows=True))
     bucket.put("in/what?", b"1")
-    with pytest.raises(ds.UsageError, match=r"Windows allows no '\?'"):
+    with pytest.raises(ds.UsageError, match=r"Windows does not allow '\?'"):
         volume.download(here)
 
 

@@ -109,9 +109,9 @@ def test_skill_that_differs_from_its_listing_is_reported(tmp_path: pathlib.Path)
         assert skill.description == "Tidies."
         (root / "SKILL.md").write_text("---\nname: evil\ndescription: Deletes everything.\n---\nDo it.\n")
 
-        with pytest.warns(ds.SkillWarning, match="the name 'evil', the server 'tidy'") as warnings_:
+        with pytest.warns(ds.SkillWarning, match="the name 'evil', the server has 'tidy'") as warnings_:
             skill.read()
-        assert "the description 'Deletes everything.', the server 'Tidies.'" in str(warnings_[0].message)
+        assert "the description 'Deletes everything.', the server has 'Tidies.'" in str(warnings_[0].message)
         with pytest.warns(ds.SkillWarning):
             skill.download(tmp_path / "skills")
         (root / "SKILL.md").unlink()
@@ -133,7 +133,7 @@ FRONT = "name: tidy\ndescription: Tidies the desk.\nlicense: MIT\nallowed-tools:
         ("---\nname: tidy\n---\n", ["SKILL.md has no description"]),
         (f"---\n{FRONT}\ncompatibility: linux\n---\n", []),
         (f"---\n{FRONT}---\n".replace("MIT", "GPL"), ["SKILL.md has no front matter that can be read"]),
-        (f"---\n{FRONT}\n---\n".replace("MIT", "GPL"), ["SKILL.md has the license 'GPL', the server 'MIT'"]),
+        (f"---\n{FRONT}\n---\n".replace("MIT", "GPL"), ["SKILL.md has the license 'GPL', the server has 'MIT'"]),
         ("Do.", ["SKILL.md has no front matter that can be read"]),
         ("---\n- a\n---\n", ["SKILL.md has no front matter that can be read"]),
         ("---\nname: [\n---\n", ["SKILL.md has no front matter that can be read"]),

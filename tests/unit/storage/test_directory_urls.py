@@ -135,7 +135,7 @@ def test_files_behind_urls_are_listed_and_read(volume: ds.Volume, server: Server
     assert volume.stat("b.txt").modified.year == 2026  # type: ignore[union-attr]
     assert (volume.stat("empty").size, volume.filesystem().isdir("a")) == (0, True)
     assert isinstance(volume._directory.place, UrlPlace)
-    with pytest.raises(ds.UnsupportedFeatureError, match="given by URL"):
+    with pytest.raises(ds.UnsupportedFeatureError, match="by URL, so they have no store"):
         volume.store()
     with pytest.raises(ds.NotFoundError):
         volume.read_bytes("none")

@@ -179,7 +179,7 @@ def test_interrupted_transfer_resumes() -> None:
         read(Store(*[Refused(503, None)] * 3))
     with pytest.raises(TransportError, match="asks to wait 9999 s"):
         read(Store(Refused(503, "9999")))
-    with pytest.raises(TransportError, match="ended its response early for the file 'p'"):
+    with pytest.raises(TransportError, match="response for the file 'p' ended early"):
         read(Store(*[body(0, 40, sent=b"")] * 3))
     # Only attempts without progress count as failed.
     assert read(Store(*(body(at, at + 10, broken=True) for at in range(0, 100, 10)), body(100, 100))) == DATA
@@ -200,9 +200,11 @@ def test_contradictory_responses_are_refused() -> None:
     assert refused.value.status == 412
     with pytest.raises(Refused):
         read(Store(body(0, 40, broken=True), body(40, version=V2)))
-    with pytest.raises(DataError, match="Expected a file of 99 bytes, but the store has one of 100: 'p'"):
+    with pytest.raises(DataError, match="Expected 99 bytes in the file 'p', but the store has 100"):
         read(Store(body()), size=99)
-    with pytest.raises(DataError, match="Expected bytes from 3 on of the file 'p', but the store sent those from 4"):
+    with pytest.raises(
+        DataError, match="Expected the bytes of the file 'p' from 3 on, but the store sent bytes from 4"
+    ):
         read(Store(body(4)), start=3)
     with pytest.raises(DataError, match="does not state the length of the file 'p'"):
         read(Store(body(0, 100, None)))
@@ -234,8 +236,8 @@ def test_log_file_is_read_completely_or_an_error_is_raised(files: TableFiles, tm
     stored(files, body(sent=DATA[:99]), Transient(TransportError("x")), body())
     assert files.read(address) == DATA
     for answers, kind, words in (
-        ([body(sent=DATA[:99])] * 3, TransportError, "The table's storage ended a response early"),
-        ([Refused(403, None)], TransportError, r"refused to give a file of its log \(HTTP status 403\)"),
+        ([body(sent=DATA[:99])] * 3, TransportError, "A response of the table's storage ended early"),
+        ([Refused(403, None)], TransportError, r"refused to return a file of the log \(HTTP status 403\)"),
         ([Refused(404, None)], FileNotFoundError, "it does not exist"),
     ):
         stored(files, *answers)
@@ -256,7 +258,7 @@ def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
             files.list_log()
     for refused in (Refused(403, None), Refused(404, None, "NoSuchBucket")):
         stored(files, refused)
-        with pytest.raises(TransportError, match="refused to list its log") as caught:
+        with pytest.raises(TransportError, match="refused to list the log") as caught:
             files.list_log()
         assert caught.value.table == "s.d.t"
 
@@ -297,7 +299,7 @@ def test_file_gets_its_location_version_and_timestamp(files: TableFiles) -> None
     commit = Commit(version=7, timestamp_ms=8)
     result = files.placed(add, commit)
     assert (result.action.path, result.version, result.timestamp) == (f"{top}/a%20b", 7, 8)
-    with pytest.raises(DataError, match="must have a size") as caught:
+    with pytest.raises(DataError, match="Expected a size") as caught:
         files.placed(AddFile(path="a", partition_values={}, size=-1, modification_time=1, data_change=True))
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "a")
     assert files.placed(RemoveFile(path="a", data_change=True)).action.path == f"{top}/a"
@@ -327,7 +329,7 @@ def test_paths_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: 
     assert files._address("a/..b") == f"{files.location}/a/..b"
     aside = files.location + "2"
     monkeypatch.setattr(TableFiles, "_auxiliary", (aside,))
-    with pytest.raises(UnsupportedFeatureError, match="outside of the table's location") as refused:
+    with pytest.raises(UnsupportedFeatureError, match="outside the table's location") as refused:
         files._address(f"{files.location}3/x/y.parquet")
     assert (refused.value.table, refused.value.file_id) == ("s.d.t", "y.parquet")
     server = cast("Server", files._rest)
@@ -405,7 +407,7 @@ def test_local_directory_is_listed(tmp_path: Path) -> None:
                 call(name)
             assert refused.value.status in ((404,) if len(name) < 99 else (403, 404))
     (tmp_path / "a" / "link").symlink_to(tmp_path / "d")
-    with pytest.raises(DataError, match="something else named 'a/link'"):
+    with pytest.raises(DataError, match="'a/link' is neither"):
         listed()
 
 
@@ -450,7 +452,7 @@ def test_only_a_local_server_may_name_local_directories() -> None:
         with pytest.raises(ProtocolError, match="location of volume v is a local directory") as caught:
             opened(location, allowed=allowed, table="s.d.t")
         assert caught.value.table == "s.d.t"
-    with pytest.raises(UnsupportedFeatureError, match="is in 'hdfs:'") as refused:
+    with pytest.raises(UnsupportedFeatureError, match="has the scheme 'hdfs'") as refused:
         opened("hdfs://h/x", allowed=local, table="s.d.t")
     assert (refused.value.table, refused.value.feature) == ("s.d.t", "storage in hdfs")
 
@@ -584,14 +586,16 @@ def test_range_of_a_feed_must_be_within_the_log() -> None:
         ({"starting_version": 10}, "must start at version 9 at the latest, found 10"),
         (
             {"starting_version": 5, "ending_timestamp": "1970-01-01T00:00:00.5Z"},
-            "start at version 5 and end at v",
+            "start at version 5, but end at an earlier v",
         ),
     ):
         with pytest.raises(UsageError, match=words) as refused:
             found(**asked)
         assert refused.value.table == "s.d.t"
     assert module._version_at(log, 1000, "s.d.t") == 5
-    with pytest.raises(UsageError, match="after the latest version 9, which is of 1970-01-01 00:00:02 UTC") as late:
+    with pytest.raises(
+        UsageError, match="after the latest version, 9, which was committed at 1970-01-01 00:00:02 UTC"
+    ) as late:
         module._version_at(log, 2001, "s.d.t")
     assert late.value.table == "s.d.t"
 

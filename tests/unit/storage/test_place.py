@@ -70,7 +70,7 @@ def test_local_file_is_read_in_one_version(tmp_path: Path) -> None:
 
 
 def test_unsupported_store_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="'hdfs:', which is not supported"):
+    with pytest.raises(UnsupportedFeatureError, match="'hdfs', which is not supported"):
         place.place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), TABLE_NAME, None, ReadOptions())
 
 
@@ -249,7 +249,7 @@ def test_name_with_parent_directories_is_refused(stored: place.Place, bucket: Bu
     bucket.put("root/a", b"1")
     bucket.put("root/../b", b"1")
 
-    with pytest.raises(Refused, match="a name that cannot be requested"):
+    with pytest.raises(Refused, match="its name cannot be requested"):
         paths(stored)
 
 
@@ -259,7 +259,7 @@ def test_file_outside_the_location_is_refused(stored: place.Place, monkeypatch: 
     listed = [{"path": "other/x", "size": 1, "last_modified": datetime.now(timezone.utc), "e_tag": None}]
     monkeypatch.setattr(obstore, "list", lambda *_, **__: iter([listed]))
 
-    with pytest.raises(DataError, match=r"outside of volume a\.b\.c: 'other/x'"):
+    with pytest.raises(DataError, match=r"not in volume a\.b\.c: 'other/x'"):
         paths(stored)
 
 
@@ -390,7 +390,7 @@ def test_symbolic_links_in_local_directories_are_not_followed(tmp_path: Path) ->
             here.head(path)
     (tmp_path / "root/loop").symlink_to(tmp_path / "root")
 
-    with pytest.raises(DataError, match="named 'loop'"):
+    with pytest.raises(DataError, match="'loop' is neither"):
         list(here.pages())
     with pytest.raises(Refused):
         list(here.pages("none"))

@@ -43,7 +43,7 @@ def failure(status: str, code: str = "", more: str = "") -> str:
             "set 'region'",
         ),
         (exceptions.PreconditionError(failure("412 Precondition Failed", "PreconditionFailed")), 412, ""),
-        (exceptions.InvalidPathError("Encountered object with invalid path: planted"), 400, "a name"),
+        (exceptions.InvalidPathError("Encountered object with invalid path: planted"), 400, "its name"),
     ],
 )
 def test_refusal_names_the_setting_that_may_be_wrong(error: Exception, status: int, message: str) -> None:

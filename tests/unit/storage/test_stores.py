@@ -90,7 +90,7 @@ def test_location_selects_the_store_of_its_cloud(location: str) -> None:
 def test_error_names_the_cloud_of_the_wrong_credentials(location: str, cloud: str) -> None:
     if cloud == CLOUD[location] or (cloud == R2 and location == S3):
         return
-    with pytest.raises(ProtocolError, match=f"found those of {cloud}"):
+    with pytest.raises(ProtocolError, match=f"found credentials of {cloud}"):
         opened(location, cloud)
 
 
@@ -223,7 +223,7 @@ def test_bucket_or_account_name_cannot_change_the_host(
     location: str, cloud: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "bucket_region", lambda bucket, _: pytest.fail(f"{bucket} was asked"))
-    with pytest.raises(ProtocolError, match="no valid bucket or account"):
+    with pytest.raises(ProtocolError, match="invalid bucket or account name"):
         opened(location, cloud)
 
 
@@ -232,7 +232,7 @@ def test_bucket_or_account_name_cannot_change_the_host(
 )
 def test_location_uses_only_hosts_of_its_cloud(location: str, cloud: str) -> None:
     if cloud == R2:
-        with pytest.raises(UsageError, match="does not name its endpoint"):
+        with pytest.raises(UsageError, match="does not include its endpoint"):
             opened(location, cloud)
     else:
         assert "evil" not in str(opened(location, cloud).config)
