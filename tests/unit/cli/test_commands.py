@@ -83,7 +83,7 @@ def test_every_command_has_two_working_examples(
 
 # ``serve --help`` shows the help of mock_server instead.
 @pytest.mark.parametrize("command", ["", "profile", *(name for name in _commands() if name != "serve")])
-def test_help_fits_80_columns_with_whole_examples(
+def test_help_fits_80_columns_and_keeps_examples_whole(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

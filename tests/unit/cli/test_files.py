@@ -98,7 +98,9 @@ def test_dash_as_output_file_means_stdout(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_output_is_an_array_unlike_json_lines(serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_json_option_writes_an_array_only_to_json_files(
+    serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
     for name, lines in (("x.json", 5), ("x.txt", 3)):
         assert main(["-p", str(serve_demo.profile_path), *READ, "--json", "--to", str(tmp_path / name)]) == 0
         text = (tmp_path / name).read_text()

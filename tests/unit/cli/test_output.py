@@ -104,7 +104,7 @@ def test_json_is_one_line_with_unescaped_unicode(capsys: pytest.CaptureFixture[s
     assert json.loads(printed) == {"näme": ["a\nb", None]}
 
 
-def test_narrow_terminal_shortens_only_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_terminal_shortens_only_the_file_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal()
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("sys.stdout", terminal)

@@ -32,7 +32,7 @@ JULIAN = [(1582, 10, 4), (1500, 3, 1), (1500, 2, 28), (1400, 2, 28), (1000, 1, 1
 
 
 @pytest.mark.parametrize("date", JULIAN, ids=str)
-def test_a_date_keeps_its_year_month_and_day(date: tuple[int, int, int]) -> None:
+def test_date_keeps_its_year_month_and_day(date: tuple[int, int, int]) -> None:
     expected = (datetime.date(*date) - EPOCH).days
     converted = gregorian_dates(dates(None, julian_day(*date), 0))
 

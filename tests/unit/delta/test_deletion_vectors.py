@@ -98,7 +98,7 @@ def test_bucket_keys_must_ascend() -> None:
 
 @pytest.mark.parametrize("containers", range(1, 18))
 @pytest.mark.parametrize("runs", [True, False])
-def test_bitmap_must_end_with_the_data(containers: int, runs: bool) -> None:
+def test_bitmap_must_end_where_the_data_ends(containers: int, runs: bool) -> None:
     step = 1 if runs else 2
     positions = [number for first in range(containers) for number in range(first << 16, (first << 16) + 50, step)]
     bitmap = pyroaring.BitMap64(positions)
@@ -300,7 +300,7 @@ def test_vector_at_byte_0_has_no_version_byte(offset):
         decode_file(b"\1" + blob, descriptor)
 
 
-def test_a_vector_after_one_at_byte_0_decodes():
+def test_vector_after_one_at_byte_0_decodes():
     first, _ = record([1, 3])
     second, size = record([2, 70_000])
     descriptor = DeletionVectorDescriptor("u", "z" * 20, size, 2, len(first))
@@ -665,7 +665,7 @@ def test_empty_range_has_no_deleted_rows() -> None:
     assert (vector.count_in(3, 1), vector.count_in(0, 5), vector.count_in(1, 2)) == (1, 3, 0)
 
 
-def test_encoded_file_has_a_uuid_or_a_path() -> None:
+def test_encoded_file_is_named_by_a_uuid_or_a_path() -> None:
     vector = DeletionVector.from_positions([1])
     _, (by_path,) = encode_file([vector], "https://h/dv")
     assert (by_path.storage_type, by_path.path_or_inline_dv, by_path.offset) == ("p", "https://h/dv", 1)

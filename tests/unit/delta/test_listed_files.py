@@ -108,7 +108,7 @@ def test_number_of_names_kept_as_strings_is_limited() -> None:
     assert held == [1, 2, 3, 0] * 2 + [1, 2]
 
 
-def test_kept_files_share_partition_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_files_share_equal_partition_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for remembered, dicts in ((2, 2), (1, 6)):
         monkeypatch.setattr(listed_module, "_REMEMBERED", remembered)
         files = [SharedFile(AddFile("a", {"p": "xy"[number % 2]}), str(number)) for number in range(6)]

@@ -143,7 +143,7 @@ def test_shared_file_key_includes_its_deletion_vector(
     assert shared_file_key(file) == key
 
 
-def test_only_http_urls_are_urls() -> None:
+def test_only_http_urls_with_a_host_are_urls() -> None:
     assert is_url("https://h/p")
     assert is_url("HTTP://h/p")
     assert not is_url("file:///p")

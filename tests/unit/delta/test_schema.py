@@ -359,7 +359,7 @@ def test_void_is_always_nullable_in_arrow() -> None:
     assert refused.value.feature == "void as the type of keys"
 
 
-def test_a_variant_is_a_struct_of_metadata_and_value() -> None:
+def test_variant_is_a_struct_of_metadata_and_value() -> None:
     arrow = to_arrow_type(PrimitiveType("variant"))
     assert [(field.name, field.type) for field in arrow] == [("metadata", pa.binary()), ("value", pa.binary())]
 
@@ -405,7 +405,7 @@ def test_other_arrow_types_become_the_nearest_delta_types(arrow: pa.DataType, ex
 
 
 @pytest.mark.parametrize("arrow", [pa.time64("us"), pa.decimal256(50, 2), pa.month_day_nano_interval()])
-def test_an_arrow_type_without_a_delta_type_is_refused(arrow: pa.DataType) -> None:
+def test_arrow_type_without_a_delta_type_is_refused(arrow: pa.DataType) -> None:
     with pytest.raises(UsageError, match="Arrow type"):
         from_arrow_type(arrow)
 
@@ -478,7 +478,7 @@ def test_user_defined_type_is_read_as_its_sql_type() -> None:
 
 
 @pytest.mark.parametrize("sql_type", [None, 7, {}, {"fields": []}])
-def test_a_user_defined_type_needs_a_sql_type(sql_type: object) -> None:
+def test_user_defined_type_needs_a_sql_type(sql_type: object) -> None:
     with pytest.raises(ProtocolError, match="Column 'v' must have a type"):
         parse_schema(_schema(_field("v", {**VECTOR, "sqlType": sql_type})))
     unknown = parse_schema(_schema(_field("v", {**VECTOR, "sqlType": "bigint"}), _field("a", "long")))

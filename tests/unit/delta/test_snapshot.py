@@ -53,7 +53,7 @@ def test_parquet_provider_is_case_insensitive(provider: str) -> None:
     assert Snapshot.from_actions(7, [Protocol(1), metadata]).metadata.format.provider == provider
 
 
-def test_the_newest_action_of_each_kind_and_key_wins() -> None:
+def test_newest_action_of_each_kind_and_key_wins() -> None:
     snapshot = Snapshot.from_actions(
         7,
         [
@@ -173,7 +173,7 @@ def test_reconciled_actions_may_come_in_any_order(order: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("missing", "left"), [("protocol", HEAD[1:]), ("metaData", HEAD[:1])])
-def test_a_table_without_protocol_or_metadata_is_refused(missing: str, left: list[Action]) -> None:
+def test_table_without_protocol_or_metadata_is_refused(missing: str, left: list[Action]) -> None:
     with pytest.raises(ProtocolError, match=f"must have a '{missing}' action") as caught:
         Snapshot.from_actions(3, left, table="t")
     assert (caught.value.table, caught.value.version) == ("t", 3)
@@ -217,7 +217,7 @@ def test_error_of_an_unknown_partition_column_names_the_table() -> None:
     assert caught.value.table == "s.s.t"
 
 
-def test_replay_of_a_hundred_thousand_files_is_linear() -> None:
+def test_replay_of_100000_files_takes_linear_time() -> None:
     actions = [AddFile(f"part-{i:08}.parquet", size=i) for i in range(100_000)]
     random.Random(1).shuffle(actions)
     clock = Stopwatch()

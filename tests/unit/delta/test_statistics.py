@@ -218,7 +218,7 @@ def test_float_widened_to_double_covers_the_written_float():
     assert bounds(column, "NaN", 3.4) == ColumnBounds(None, None, 0, 10, written)
 
 
-def test_other_doubles_have_exact_bounds():
+def test_doubles_not_widened_from_floats_have_exact_bounds():
     for changes in ([{"fromType": "integer", "toType": "double"}], ["float"], "float", None):
         exact = bounds(field("c", "double", **{"delta.typeChanges": changes}), 3.4, 3.4)
         assert (exact.lower, exact.upper_without_nan) == (3.4, 3.4)
@@ -553,7 +553,7 @@ def test_statistics_of_columns_with_unusual_names_are_found(name):
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
-def test_bounds_of_names_that_json_escapes_are_unknown(name):
+def test_bounds_of_columns_whose_names_json_escapes_are_unknown(name):
     schema = StructType((field(name, "long"), field("c", "long")))
     reader = StatisticsReader(schema, ColumnMappingMode.NONE, [], [(name,), ("c",)])
     values = {name: 1, "c": 1}

@@ -315,7 +315,7 @@ def reader_of(**options: Any) -> Reader:
     return Reader(Http(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
 
 
-def test_unreachable_addresses_of_a_storage_do_not_delay(raw: Raw, many_addresses: str, bundle: str) -> None:
+def test_unreachable_addresses_of_a_storage_delay_no_read(raw: Raw, many_addresses: str, bundle: str) -> None:
     raw.answers = [HEAD + BODY]
     reader = reader_of(connect_timeout=FOR_EVER, ca_bundle=bundle)
     file = RemoteFile(reader, key="f", url=f"{many_addresses}/f", size=SIZE, file_id="f")

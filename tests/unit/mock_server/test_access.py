@@ -150,7 +150,7 @@ def test_s3_commit_is_visible_and_a_deleted_table_is_refused(
     assert error_of(api.post(f"{TABLE}/query")) == (400, "RESOURCE_DOES_NOT_EXIST")
 
 
-def test_directory_only_table_is_not_queried(
+def test_queries_of_a_directory_only_table_are_refused(
     s3: S3Settings, bucket: Any, tmp_path: Path, start: Callable[..., Api]
 ) -> None:
     write_plain(tmp_path / "plain")

@@ -124,7 +124,7 @@ TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
         (TABLE % "{name: t, location: x, history: true}", r"tables\[0\]: there is no key 'history'. Did you mean"),
     ],
 )
-def test_invalid_configuration_is_refused_with_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_configuration_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         from_yaml(write(tmp_path, text))
     assert "\n" not in str(caught.value)

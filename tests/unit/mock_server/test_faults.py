@@ -418,7 +418,7 @@ def test_every_fault_has_a_check_and_a_description() -> None:
 
 
 @pytest.mark.parametrize("name", list(CHECKS))
-def test_fault_has_its_effect(start: Callable[..., Api], name: str) -> None:
+def test_each_fault_has_its_effect(start: Callable[..., Api], name: str) -> None:
     own = start(
         local_directories=True,
         volumes={"default.default.docs": "r2://b/docs"},

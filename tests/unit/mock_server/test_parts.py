@@ -375,7 +375,7 @@ def test_comparison_has_every_result_that_its_bounds_allow() -> None:
     assert comparison("greaterThan", "c", 4, 6)(lambda column: wide) == FALSE
 
 
-def test_json_predicate_names_its_columns() -> None:
+def test_json_predicate_has_the_outcomes_of_its_operators() -> None:
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("b", "boolean"), ("i", "long"))

@@ -93,7 +93,7 @@ def test_unavailable_range_is_400_with_a_reason(api: Api, query: str, words: str
     assert "(table " not in message
 
 
-def test_a_table_without_the_feed_is_refused(api: Api) -> None:
+def test_feed_of_a_table_that_records_none_is_refused(api: Api) -> None:
     assert "cdf is not enabled" in refusal(api, "plain", "startingVersion=0")
 
 

@@ -100,7 +100,7 @@ def test_text_is_not_interpreted_by_excel() -> None:
     assert (sheet.cell(1, 1).value, sheet.cell(1, 1).data_type) == ("=1", "s")
 
 
-def test_header_is_frozen_with_filter_and_time_zone() -> None:
+def test_header_is_frozen_and_has_a_filter_and_the_time_zone() -> None:
     moments = pa.array([MOMENT], pa.timestamp("us", "UTC"))
     sheet = sheet_of(pa.table({"at": moments, "local": moments.cast(pa.timestamp("us")), "d": ["x" * 100]}))
     assert [cell.value for cell in sheet[1]] == ["at (UTC)", "local", "d"]

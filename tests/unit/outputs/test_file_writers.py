@@ -151,7 +151,7 @@ def test_failed_read_keeps_the_old_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
 
 
-def test_unknown_suffix_is_refused_with_the_known_ones() -> None:
+def test_error_of_an_unknown_suffix_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"'t\.ods'.*\.parquet.*--format"):
         format_of(Path("t.ods"))
 

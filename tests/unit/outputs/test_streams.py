@@ -167,7 +167,7 @@ def test_ctrl_c_ends_a_read_that_is_starting() -> None:
         over.set()
 
 
-def test_error_at_the_beginning_is_raised_unchanged() -> None:
+def test_error_at_the_start_of_a_read_is_raised_unchanged() -> None:
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
         pool.submit(_alien, lambda: RowStream(lambda: Rows(1 // 0))).result(HANGS)
 

@@ -552,7 +552,7 @@ def test_line_after_the_end_of_stream_is_refused() -> None:
     ("status", "error"),
     [(400, RequestError), (501, RequestError), (503, Transient), (429, Transient), (None, RequestError)],
 )
-def test_status_of_a_stream_error_decides_about_a_retry(status: int | None, error: type[Exception]) -> None:
+def test_status_of_a_stream_error_decides_whether_to_retry(status: int | None, error: type[Exception]) -> None:
     response = open_response()
     with pytest.raises(error, match="it broke"):
         actions_of(response, {"endStreamAction": {"errorMessage": "it broke", "httpStatusErrorCode": status}})

@@ -296,7 +296,7 @@ def test_error_of_a_failed_query_has_the_server_message(server, rest, table, wir
         query_table(rest, table, QueryRequest(asynchronous=True))
 
 
-def test_error_line_after_files_is_raised(server, rest, table, wire):
+def test_error_line_after_files_raises_an_error(server, rest, table, wire):
     error_line = {"errorCode": "INTERNAL_ERROR", "message": "the disk is gone"}
     files = [wire.delta_file(str(number)) for number in range(2000)]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files, error_line))

@@ -408,7 +408,7 @@ def test_unknown_null_and_missing_fields_are_accepted(server, rest, table, wire)
     assert (file.action.partition_values, file.action.size) == ({}, -1)
 
 
-def test_size_of_the_wrapper_replaces_a_missing_size(server, rest, table, wire):
+def test_size_in_the_wrapper_replaces_a_missing_one(server, rest, table, wire):
     file = {"file": {"id": "f", "size": 573, "deltaSingleAction": {"add": {"path": "https://x/f"}}}}
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), file))
 
@@ -435,7 +435,7 @@ def test_error_for_a_newer_parquet_version_suggests_an_upgrade(server, rest, tab
         query_table(rest, table)
 
 
-def test_table_without_url_access_has_metadata(server, rest, table, wire):
+def test_metadata_of_a_table_without_url_access_is_read(server, rest, table, wire):
     head = wire.delta_head({"accessModes": ["dir"], "location": "s3://b/t", "auxiliaryLocations": ["s3://c/t"]})
     server.on("POST", QUERY, wire.ndjson(*head))
     server.on("GET", METADATA, wire.ndjson(*head))
@@ -1222,7 +1222,7 @@ def test_query_is_repeated_without_a_refused_field(server, rest, table, wire, te
 
 
 @pytest.mark.parametrize(("message", "count"), [("idempotency_key", 2), ("another field", 1)])
-def test_second_spelling_of_the_key_is_tried_once(server, rest, table, wire, message, count):
+def test_second_spelling_of_the_idempotency_key_is_tried_once(server, rest, table, wire, message, count):
     server.on("POST", QUERY, wire.error(400, "X", message))
     with pytest.raises(RequestError):
         query_table(rest, table, QueryRequest(asynchronous=True), response_format=ResponseFormat.DELTA)

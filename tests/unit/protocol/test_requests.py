@@ -28,7 +28,7 @@ CHANGES = "/shares/s/schemas/d/tables/t/changes"
 
 @pytest.mark.parametrize("value", [-1, True, "1", 1.0, 2**63])
 @pytest.mark.parametrize("name", ["version", "starting_version", "ending_version"])
-def test_version_beyond_int64_is_refused(name, value):
+def test_version_must_be_a_non_negative_int64(name, value):
     message = f"'{name}' must be a whole number from 0 to {2**63 - 1}, found "
     for query in (QueryRequest, ChangesQuery) if name != "version" else (QueryRequest,):
         query(**{name: 0})

@@ -250,7 +250,7 @@ def test_missing_or_malformed_version_is_an_error(server, rest, wire, table, sta
 
 @pytest.mark.parametrize("status", [404, 405, 501])
 @pytest.mark.parametrize("body", [b"Not Found", b'{"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "no such API"}'])
-def test_head_returns_the_version_without_the_version_endpoint(server, rest, wire, table, status, body):
+def test_version_is_read_by_head_without_the_version_endpoint(server, rest, wire, table, status, body):
     server.on("GET", f"{T}/version", wire.Reply(status, body))
     server.on("HEAD", T, wire.Reply(200, b"", {"Delta-Table-Version": "3"}))
 
@@ -298,7 +298,7 @@ def test_response_without_credentials_is_an_error(server, rest, wire, table):
 
 
 @pytest.mark.parametrize("location", ["s3://b/t", "file:///b/t"])
-def test_credentials_are_of_one_kind_and_absent_if_local(server, rest, wire, table, location):
+def test_credentials_must_be_of_one_kind_and_absent_if_local(server, rest, wire, table, location):
     clouds = {"azureUserDelegationSas": {"sasToken": "planted"}, "gcpOauthToken": {"oauthToken": "planted"}}
     if location.startswith("file"):
         server.on("POST", f"{T}/temporary-table-credentials", wire.as_json({"credentials": {"location": location}}))
@@ -925,7 +925,7 @@ def test_connection_of_a_fully_read_response_is_reused(server, rest, wire):
     assert (pool.num_connections, pool.num_requests) == (1, 6)
 
 
-def test_descriptions_of_shares_and_tables_are_available(server, rest, profile, wire):
+def test_descriptions_of_shares_and_tables_are_returned(server, rest, profile, wire):
     item = {"name": "s", "displayName": "S", "comment": "for you", "properties": {"owner": "p"}}
     server.on("GET", "/shares", wire.as_json({"items": [item, {"name": "t"}]}))
     head = wire.delta_head({"location": "s3://b/t", "auxiliaryLocations": ["s3://c"], "accessModes": ["url", "dir"]})

@@ -321,7 +321,7 @@ def test_truncated_header_is_not_accepted(data: bytes, error: type[Exception]) -
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_unreachable_addresses_of_a_server_do_not_delay(
+def test_unreachable_addresses_of_a_server_delay_no_request(
     raw: Raw, many_addresses: str, bundle: str, in_loop: bool
 ) -> None:
     profile = {"shareCredentialsVersion": 1, "endpoint": many_addresses, "bearerToken": "planted"}
@@ -335,7 +335,7 @@ def test_unreachable_addresses_of_a_server_do_not_delay(
 
 
 @pytest.mark.parametrize("raw", ["plain"], indirect=True)
-def test_unreachable_addresses_of_a_proxy_do_not_delay(
+def test_unreachable_addresses_of_a_proxy_delay_no_request(
     raw: Raw, many_addresses: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", many_addresses)

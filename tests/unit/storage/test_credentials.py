@@ -80,7 +80,7 @@ def test_renewal_starts_before_the_expiration(clock: list[int], seconds: int, re
     assert provider.calls == 2
 
 
-def test_failed_renewal_waits_while_credentials_are_valid(clock: list[int]) -> None:
+def test_failed_renewal_pauses_while_credentials_are_valid(clock: list[int]) -> None:
     provider = Provider(3600)
     renewal = Renewal(provider)
     first = renewal.current()

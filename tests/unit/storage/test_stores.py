@@ -140,7 +140,7 @@ def _plain(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_options_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELTA_SHARING_STORAGE_OPTIONS", '{"endpoint": "https://environment", "region": "r-1"}')
 
     config = opened(S3, AWS, {"region": "mine"}, stated={"endpoint": "https://server"}).config

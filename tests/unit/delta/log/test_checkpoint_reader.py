@@ -141,7 +141,7 @@ def test_checkpoint_may_lack_the_remove_column(builder: LogBuilder) -> None:
     assert ([item.path for item in snapshot.files], snapshot.tombstones) == (["a"], ())
 
 
-def test_error_of_a_deleted_version_names_the_nearest(builder: LogBuilder) -> None:
+def test_error_of_a_deleted_version_names_the_nearest_one(builder: LogBuilder) -> None:
     _write(_classic(builder, 5), HEAD)
     builder.commit(4).commit(5).commit(6)
     log = DeltaLog.open(builder.root)
@@ -260,7 +260,7 @@ def test_add_field_of_the_wrong_type_is_refused(builder: LogBuilder, fields: lis
         _snapshot_files(builder)
 
 
-def test_a_negative_size_is_refused(builder: LogBuilder) -> None:
+def test_negative_size_in_a_checkpoint_is_refused(builder: LogBuilder) -> None:
     _write(_classic(builder, 1), [*HEAD, add("a"), add("b", size=-5)])
     with pytest.raises(ProtocolError, match="size"):
         _snapshot_files(builder)

@@ -163,7 +163,7 @@ def test_commits_have_their_actions_and_timestamps(builder: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 0), (1, 0), (0, 3), (3, 3)])
-def test_a_range_outside_the_log_is_a_usage_error(builder: LogBuilder, start: int, end: int) -> None:
+def test_range_outside_the_log_is_a_usage_error(builder: LogBuilder, start: int, end: int) -> None:
     builder.start().commit(1).commit(2)
     with pytest.raises(UsageError, match="found"):
         DeltaLog.open(builder.root).commits(start, end)

@@ -187,7 +187,7 @@ def test_missing_hint_gives_no_warning(tmp_path: Path) -> None:
         '{"a":' * 100_000 + "1" + "}" * 100_000,
     ],
 )
-def test_a_damaged_or_stale_hint_is_ignored_with_a_warning(tmp_path: Path, text: str) -> None:
+def test_damaged_or_stale_hint_is_ignored_with_a_warning(tmp_path: Path, text: str) -> None:
     with pytest.warns(LastCheckpointWarning, match="of the table 't' is ignored"):
         assert hinted_checkpoint(_listing(tmp_path, text, CLASSIC)) is None
 

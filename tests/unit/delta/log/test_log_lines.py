@@ -118,7 +118,7 @@ def test_invalid_fields_of_commit_info_are_ignored() -> None:
 
 @pytest.mark.parametrize("first", ["add", "remove"])
 @pytest.mark.parametrize("second", ["add", "remove", "cdc", "metaData", "protocol"])
-def test_a_line_of_several_actions_is_refused(first: str, second: str) -> None:
+def test_line_with_several_actions_is_refused(first: str, second: str) -> None:
     fields = {
         "add": ADD, "remove": {"path": "p"}, "cdc": {"path": "p", "size": 1}, "protocol": {"minReaderVersion": 1},
         "metaData": {"id": "t", "schemaString": "{}"},

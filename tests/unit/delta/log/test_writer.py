@@ -175,7 +175,7 @@ def test_protocol_is_written_with_both_versions(tmp_path: Path, protocol: Protoc
     assert {"format", "partitionColumns", "configuration"} <= set(written)
 
 
-def test_a_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
+def test_commit_is_written_with_all_its_actions(tmp_path: Path) -> None:
     write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), METADATA], timestamp_ms=5))
     metadata = msgspec.structs.replace(METADATA, configuration={"k": "v"}, partition_columns=[])
     commit = Commit(
@@ -220,7 +220,7 @@ def test_maps_are_passed_to_arrow_as_pairs() -> None:
     assert writer._arrow_ready(nested) == {"format": {"provider": "parquet", "options": [("o", "1")]}, "tags": None}
 
 
-def test_a_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
+def test_checkpoint_holds_every_field_of_an_action(tmp_path: Path) -> None:
     vector = DeletionVectorDescriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 1, 9)
     file = AddFile("a", {"p": None}, 3, 5, False, "{}", {"t": "1"}, vector, base_row_id=7)
     gone = RemoveFile("b", False, 8, extended_file_metadata=True, partition_values={"p": "1"}, size=2)
@@ -258,7 +258,7 @@ def test_existing_log_entry_is_never_overwritten(tmp_path: Path) -> None:
     assert [path.name for path in log.iterdir()] == [f"{0:020}.json"]
 
 
-def test_a_file_of_unknown_size_is_refused(tmp_path: Path) -> None:
+def test_file_of_unknown_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="size"):
         write_log(tmp_path, Snapshot.from_actions(0, [Protocol(1), METADATA, AddFile("a")]))
 

@@ -210,7 +210,7 @@ def test_many_elements_and_wide_offsets_decode():
     assert variant_to_python(encode(tree, names), dictionary(names, sorted_names=True)) == tree
 
 
-def test_object_has_the_json_text_of_spark():
+def test_object_has_the_json_text_that_spark_writes():
     tree = {"a": [1, None, "x"], "b": 1, "é": {}}
     assert as_json(encode(tree, list(tree)), dictionary(list(tree))) == '{"a":[1,null,"x"],"b":1,"é":{}}'
     assert as_json(container([])) == "[]"
@@ -248,7 +248,7 @@ def test_slices_and_empty_columns_are_read():
     assert unshred(array.slice(7)).field("value").to_pylist() == [encode(index, []) for index in (7, 8, 9)]
 
 
-def test_other_binary_types_are_read():
+def test_variants_in_other_binary_types_are_read():
     for binary in (pa.large_binary(), getattr(pa, "binary_view", pa.binary)()):
         array = pa.StructArray.from_arrays(
             [pa.array([EMPTY], binary), pa.array([primitive(1)], binary)], names=["metadata", "value"]
