@@ -1,9 +1,10 @@
-"""The records of an Avro file by Iceberg's field ids (Apache Avro, "Object Container Files"; Iceberg, Appendix A).
+"""Reads the records of an Avro file by Iceberg's field ids (Apache Avro, "Object Container Files"; Iceberg, Appendix
+A).
 
 Manifest lists and manifests are Avro files. No library decodes damaged ones safely and large ones quickly
 (docs/decisions.md). The input is untrusted: every length is checked against its block, a block must end with its
-last record, a file with its last block, and decompression has a limit. Only the types of values in Iceberg's
-metadata are decoded; logical types are not applied.
+last record, the file must end with its last block, and decompression has a limit. Only the types that Iceberg's
+metadata uses are decoded; logical types are not applied.
 """
 
 from __future__ import annotations
@@ -32,29 +33,30 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 
 
 class AvroFile(NamedTuple):
-    """The properties in the header, and the records: dicts by field id (as text), nested records likewise."""
+    """The properties in the header, and the records as dicts by field id (a string); nested records are such dicts,
+    too."""
 
     properties: dict[str, bytes]
     records: Iterator[dict[str, Any]]
 
 
 def read_avro(data: bytes, name: str, without: Collection[int] = (), keys: Collection[int] | None = None) -> AvroFile:
-    """Return the records of an Avro file; their fields ``without`` are skipped, at every level.
+    """Open an Avro file. Fields with the ids ``without`` are left out of its records, at every level.
 
-    Maps of numbers to numbers or bytes have only ``keys``, if given. ``name`` is the file's name for errors. Raises
-    ``DataError`` here if the header is damaged or the schema is not one of Iceberg's; the iterator raises it for a
-    damaged block, after the records of the blocks before.
+    If ``keys`` is given, maps from numbers to numbers or bytes have only these keys. ``name`` is the file's name, for
+    errors. Raises ``DataError`` if the header is damaged or the schema is not one that Iceberg writes; the iterator of
+    the records raises it for a damaged block, after the records of the blocks before it.
     """
     try:
         return _open(data, _Schema(name, frozenset(without), None if keys is None else frozenset(keys)))
     except _DAMAGED:
-        raise _damaged(name, "its header ends early or does not decode") from None
+        raise _damaged(name, "its header ends early or cannot be decoded") from None
 
 
 def _open(data: bytes, schemas: _Schema) -> AvroFile:
     name = schemas.name
     if data[:4] != _MAGIC:
-        raise _damaged(name, "an Avro file starts with the bytes 'Obj' and 1")
+        raise _damaged(name, "an Avro file must start with the bytes 'Obj' and 1")
     properties, at = _read_properties(data, 4)
     sync = _slice(data, at, at + _SYNC_BYTES)
     try:
@@ -79,11 +81,11 @@ def _blocks(
             size, at = _read_long(data, at)
             body = _slice(data, at, at + size)
             if count < 0 or _slice(data, at + size, at + size + _SYNC_BYTES) != sync:
-                raise _damaged(name, "a block does not end with the file's marker")
+                raise _damaged(name, "a block does not end with the file's sync marker")
             at += size + _SYNC_BYTES
             plain = decompress(body, left)
         except _DAMAGED:
-            raise _damaged(name, "a block ends early or does not decompress") from None
+            raise _damaged(name, "a block ends early or cannot be decompressed") from None
         left -= len(plain)
         if left < 0:
             raise _damaged(name, f"it decompresses to more than {MOST_BYTES} bytes")
@@ -97,10 +99,10 @@ def _records(blocks: Iterator[tuple[int, bytes]], reader: Read, name: str) -> It
             try:
                 record, at = reader(block, at)
             except _DAMAGED:
-                raise _damaged(name, "a record ends early or does not decode") from None
+                raise _damaged(name, "a record ends early or cannot be decoded") from None
             yield record
         if at != len(block):
-            raise _damaged(name, f"a block of {len(block)} bytes has records up to byte {at}")
+            raise _damaged(name, f"a block has {len(block)} bytes, but its records end at byte {at}")
 
 
 # === Compression ===
@@ -214,8 +216,8 @@ _PRIMITIVES: dict[str, Read] = {
 
 
 def _read_count(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number of the next items of an array or map; if the stored number is negative, the length of the
-    items in bytes follows it."""
+    """Return the number of items in the next block of an array or map, and the position of the first of them. If the
+    stored number is negative, the length of the block in bytes follows it."""
     count, at = _read_long(data, at)
     if count < 0:
         _, at = _read_long(data, at)
@@ -247,8 +249,8 @@ def _items(read_key: Read, read_value: Read) -> Read:
 
 
 def _chosen_items(keys: frozenset[int], read_value: Read) -> Read:
-    """Return a reader of a map of numbers to numbers or bytes that skips most items: the statistics of all columns
-    of all files take most of a manifest."""
+    """Return the reader of a map from numbers to numbers or bytes that skips all items but those with ``keys``, because
+    the statistics of all columns of all files take up most of a manifest."""
     has_bytes = read_value is _read_bytes
 
     def read(data: bytes, at: int) -> tuple[dict[int, Any], int]:
@@ -321,8 +323,8 @@ def _record(fields: list[tuple[str | None, Read]]) -> Read:
 
 
 class _Schema:
-    """Creates the reader for a file's schema. Raises ``DataError`` for schemas that Iceberg does not write:
-    recursion, items without bytes, names without field ids."""
+    """Creates the reader for a file's schema. Raises ``DataError`` for schemas that Iceberg does not write: with
+    recursion, with items that take no bytes, or with fields without ids."""
 
     def __init__(self, name: str, without: frozenset[int], keys: frozenset[int] | None) -> None:
         self.name = name
@@ -331,15 +333,15 @@ class _Schema:
 
     def reader(self, schema: object, depth: int) -> Read:
         if depth > _MOST_NESTING:
-            raise self._refused("nests too deep")
+            raise self._refused("nests types too deeply")
         if isinstance(schema, str):
-            # The name of a type defined elsewhere in the schema could refer to itself.
+            # A type that the schema defines by name could refer to itself.
             if schema not in _PRIMITIVES:
-                raise self._refused(f"names the type {schema[:60]!r}, which is none of Avro's own")
+                raise self._refused(f"names the type {schema[:60]!r}, which Avro does not define")
             return _PRIMITIVES[schema]
         if isinstance(schema, list):
             if not 1 <= len(schema) <= 2 or (len(schema) == 2 and "null" not in schema):
-                raise self._refused("has a union other than of null and one type")
+                raise self._refused("has a union of types other than null and one type")
             return _union([self.reader(branch, depth + 1) for branch in schema])
         if not isinstance(schema, dict):
             raise self._refused("has a type that is neither a name nor an object")
@@ -369,7 +371,7 @@ class _Schema:
             fields.append((None if field_id in self._without else str(field_id), read))
         names = [name for name, _ in fields if name is not None]
         if len(set(names)) < len(names):
-            raise self._refused("has a record with two fields of one 'field-id'")
+            raise self._refused("has a record with two fields of the same 'field-id'")
         return _record(fields)
 
     def _array(self, schema: dict[str, Any], depth: int) -> Read:
@@ -386,7 +388,7 @@ class _Schema:
 
     def _item(self, schema: object, depth: int) -> Read:
         if not _takes_bytes(schema, depth):
-            raise self._refused("has items without bytes, of which a few bytes could mean any number")
+            raise self._refused("has items that take no bytes, so that a few bytes could stand for any number of items")
         return self.reader(schema, depth + 1)
 
     def _fields(self, schema: dict[str, Any]) -> list[dict[str, Any]]:

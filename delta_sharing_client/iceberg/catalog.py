@@ -1,7 +1,7 @@
 """The read-only Iceberg REST catalog of a sharing server (OpenSharing protocol, "Iceberg tables").
 
-A share is a warehouse, a schema is a namespace of one level. Requests, time limits, retries and sign-in are those of
-the sharing protocol.
+A share is a warehouse, a schema is a namespace of one level. Requests, time limits, retries and sign-in work as in the
+sharing protocol.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class _Tables(_Page):
 class Catalog:
     """The catalog at the Iceberg endpoint of a profile.
 
-    Every method raises ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError``, ``ProtocolError``, and
-    ``UsageError`` if the profile has no Iceberg endpoint.
+    Every method may raise ``AuthError``, ``NotFoundError``, ``RequestError``, ``TransportError`` or ``ProtocolError``,
+    and raises ``UsageError`` if the profile has no Iceberg endpoint.
     """
 
     def __init__(self, rest: RestClient) -> None:
@@ -93,13 +93,13 @@ class Catalog:
         return self._response(request, LoadedTable)
 
     def _path(self, share: str) -> tuple[str, ...]:
-        """Return the path of a share's endpoints. The prefix in it is requested once."""
+        """Return the path of a share's endpoints. Its prefix is requested once per share."""
         prefix: str | None = self._rest.known.get(("prefix", share))
         if prefix is None:
             request = Request(
                 method="GET",
                 path=("v1", "config"),
-                doing=f"Asking the Iceberg catalog for share {share}",
+                doing=f"Requesting the configuration of share {share} from the Iceberg catalog",
                 params={"warehouse": check_name(share, "share")},
                 to_catalog=True,
             )
@@ -108,7 +108,7 @@ class Catalog:
             self._rest.known["prefix", share] = prefix
         segments = tuple(segment for segment in prefix.split("/") if segment)
         if any(segment in (".", "..") for segment in segments):
-            raise ProtocolError(f"The prefix of share {share} in the Iceberg catalog must be a path, found '..' in it.")
+            raise ProtocolError(f"The Iceberg catalog's prefix of share {share} must be a path without '.' and '..'.")
         return ("v1", *segments)
 
     def _pages(
@@ -120,7 +120,7 @@ class Catalog:
     ) -> list[T]:
         items: list[T] = []
         tokens = PageTokens(doing)
-        # Without a page token, a catalog returns everything at once, or pages if it cannot.
+        # The first request has no page token, so that the catalog returns everything at once, or pages if it cannot.
         params: Mapping[str, str] = {}
         while True:
             page = self._response(Request(method="GET", path=path, doing=doing, params=params, to_catalog=True), kind)

@@ -18,7 +18,7 @@ from delta_sharing_client.storage.place import Place
 from delta_sharing_client.storage.stores import Location
 
 _MOST_METADATA = 1 << 30
-"""A metadata file of more bytes is not downloaded."""
+"""A metadata file with more bytes than this is not downloaded."""
 
 PlaceOf = Callable[[str, str], Place]
 """Returns the place of a root such as ``s3://bucket``, with the credentials for a location in it."""
@@ -45,13 +45,14 @@ def is_inside(address: str, location: str) -> bool:
 class IcebergFiles:
     """The files of a table by address: ``fetch.source.FileStore``. Picklable, and safe in threads.
 
-    ``locations`` are those that may be read; ``place_of`` returns the place of a bucket for one of them.
+    Only files in one of ``locations`` are read; ``place_of`` returns the place of a bucket with the credentials for a
+    location.
     """
 
     def __init__(self, table: str, options: ReadOptions, locations: Sequence[str], place_of: PlaceOf) -> None:
         self._table = table
         self.options = options
-        # The most specific location decides.
+        # Longest first, so that the most specific location is used.
         self._locations = sorted(map(address_of, locations), key=len, reverse=True)
         self._place_of = place_of
         self._places: dict[tuple[str, str], Place] = {}
@@ -72,7 +73,7 @@ class IcebergFiles:
         return self._table
 
     def checked(self, path: str) -> str:
-        """Return the address of ``path``; ``UnsupportedFeatureError`` if it is outside of the locations."""
+        """Return the address of ``path``. Raises ``UnsupportedFeatureError`` if it is outside of the locations."""
         address = address_of(path)
         self._location(address, path)
         return address
@@ -118,8 +119,8 @@ class IcebergFiles:
             error.status = 404
             return error
         return TransportError(
-            f"The table's storage refused to give a file of its metadata (status {refused.status}): ask the provider "
-            "whether the credentials may read the table's location.",
+            f"The table's storage refused access to a file of its metadata (HTTP status {refused.status}). Ask the "
+            "provider whether the credentials may read the table's location.",
             table=self.table,
             file_id=path,
         )

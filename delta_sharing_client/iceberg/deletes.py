@@ -16,7 +16,7 @@ from delta_sharing_client.iceberg.metadata import PartitionSpec
 FILE_PATH_FIELD_ID = 2147483546
 POSITION_FIELD_ID = 2147483545
 _FRAMING_BYTES = 8
-"""The length prefix and the checksum of a deletion vector, in addition to its bitmap."""
+"""The bytes of a deletion vector's length prefix and checksum, in addition to its bitmap."""
 
 PartitionKey = tuple[Any, ...]
 
@@ -36,11 +36,11 @@ NO_DELETES = Deletes(None, (), ())
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, indexed by the data files that they apply to; ``ranges`` excludes files in
-    which they delete nothing.
+    """The delete files of a snapshot, indexed by the data files to which they apply; ``ranges`` shows which equality
+    deletes cannot delete a row of a data file.
 
-    Raises ``DataError`` for files that contradict themselves, ``UnsupportedFeatureError`` for delete files in another
-    format than Parquet.
+    Raises ``DataError`` for delete files whose metadata contradicts itself, ``UnsupportedFeatureError`` for delete
+    files in a format other than Parquet.
     """
 
     def __init__(
@@ -150,14 +150,16 @@ def _may_name(file: File, path: str) -> bool:
 
 def _check_same(delete: File, file: File, key: PartitionKey) -> None:
     if partition_key(delete) != key:
-        raise _corrupted(delete, f"it is of another partition than its data file '{file.path}'")
+        raise _corrupted(delete, f"its partition differs from that of its data file '{file.path}'")
 
 
 def _checked_vector(file: File) -> str:
     if file.referenced_data_file is None or file.content_offset is None or file.content_size is None:
         raise _corrupted(file, "a deletion vector must state its data file, its offset and its size")
     if file.content_size < _FRAMING_BYTES:
-        raise _corrupted(file, f"a deletion vector has at least {_FRAMING_BYTES} bytes, found {file.content_size}")
+        raise _corrupted(
+            file, f"a deletion vector must have at least {_FRAMING_BYTES} bytes, found {file.content_size}"
+        )
     return file.referenced_data_file
 
 
@@ -168,7 +170,7 @@ def vector_size(file: File) -> int:
 
 def _checked_equality(file: File) -> File:
     if not file.equality_ids:
-        raise _corrupted(file, "an equality delete file must state the columns by which it deletes")
+        raise _corrupted(file, "an equality delete file must state the columns that it compares")
     return file
 
 

@@ -1,9 +1,9 @@
 """Tests whether an equality delete file may delete a row of a data file, by the statistics of both (Iceberg, "Scan
 Planning").
 
-Values that are equal lie within the bounds of both files. Missing bounds and null counts prove nothing, and neither
-do the bounds of columns whose values they do not describe: floating-point numbers (NaN is equal to NaN), fields of
-structs (a null struct has a null in each), and columns in which the rows have the value of their partition.
+A value that occurs in both files lies within the bounds of both. Missing bounds and null counts exclude nothing.
+Neither do bounds that may not cover all values of a column: of floating-point numbers (NaN is equal to NaN), of fields
+of structs (a null struct has a null in each), and of columns in which the rows have the value of their partition.
 """
 
 from __future__ import annotations

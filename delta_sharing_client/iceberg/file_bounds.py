@@ -2,7 +2,7 @@
 columns.
 
 A column's bounds are those of its values without null and NaN (Iceberg, "Field-level Metrics and Statistics"); the
-partition value bounds them as well. Deleted rows are covered too, which is harmless.
+partition value bounds them as well. The bounds also cover deleted rows, which is harmless.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FileFilter:
     """Tests files and manifests with a predicate that is bound to ``schema``; ``specs`` has the table's partition
     specs by id.
 
-    ``has_statistics``: the statistics of columns are those of the columns with their field ids.
+    Without ``has_statistics``, column statistics are not used, because they may belong to different columns.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class FileFilter:
             spec_id: [field for field in fields if field.source.path in paths] for spec_id, fields in specs.items()
         }
         self._columns: dict[ColumnPath, tuple[int, DecodePair | None, bool]] = {}
-        # Rows have the partition value even if the file has the column, so the file's statistics describe other values.
+        # In these columns, rows have the partition value even if the file has the column, so that the file's statistics
+        # may describe other values.
         self._constant = {
             spec_id: frozenset(field.source.path for field in fields if field.is_constant)
             for spec_id, fields in self._of_spec.items()
@@ -79,7 +80,7 @@ class FileFilter:
         """The field ids of the columns whose statistics are used."""
 
     def may_have_matches(self, manifest: Manifest) -> bool:
-        """Whether a file of ``manifest`` may have a matching row, by the summaries of its partition values."""
+        """Return whether a file of ``manifest`` may have a matching row, by the summaries of its partition values."""
         bounds: dict[ColumnPath, ColumnBounds] = {}
         for field in self._of_spec[manifest.spec_id]:
             summary = manifest.summary(field.place)
@@ -121,7 +122,7 @@ class FileFilter:
         if decode is not None:
             lower, upper = decode((file.lower or {}).get(field_id), (file.upper or {}).get(field_id))
         if is_floating:
-            # Zeros of both signs and NaN: only numbers are below the upper bound.
+            # The upper bound does not cover NaN, so it only bounds the other values.
             return ColumnBounds(lower, None, nulls, file.records, upper)
         return ColumnBounds(lower, upper, nulls, file.records)
 

@@ -1,5 +1,5 @@
-"""The files of a snapshot: manifest lists, manifests, and the values that their entries inherit (Iceberg,
-"Manifests").
+"""Reads the files of a snapshot from its manifest list and manifests, with the values that manifest entries inherit
+(Iceberg, "Manifests").
 
 Counts in a manifest list and in its manifests must agree, so a damaged list is an error and not a table with fewer
 rows.
@@ -26,7 +26,7 @@ _UNUSED = (105, 106, 107, 108, 109, 111, 132, 137, 140)
 
 
 class Content(enum.IntEnum):
-    """The content of a file of a manifest."""
+    """The content of a file that a manifest lists."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -42,7 +42,7 @@ class Status(enum.IntEnum):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A manifest of a snapshot's list. Field names in Avro are ids."""
+    """A manifest in a snapshot's manifest list. The encoded names are field ids."""
 
     path: str = msgspec.field(name="500")
     length: Count = msgspec.field(name="501")
@@ -65,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.added_files != 0 or self.existing_files != 0
 
     def summary(self, place: int) -> FieldSummary | None:
-        """Return the summary of the partition field at ``place`` of the spec, ``None`` if there is none."""
+        """Return the summary of the partition field at position ``place`` of the spec, ``None`` if there is none."""
         if self.summaries is None or place >= len(self.summaries):
             return None
         summary = self.summaries[place]
@@ -101,7 +101,8 @@ class File(NamedTuple):
     Attributes
     ----------
     path, format, size, records:
-        Its location, its format in lower case, its length in bytes, and its rows; the cardinality of a deletion vector.
+        Its location, its format in lower case, its length in bytes, and its number of rows (for a deletion vector, its
+        cardinality).
     spec_id, partition:
         Its partition: the id of the spec, and the values by the ids of the partition fields, as in Avro.
     sequence_number:
@@ -131,9 +132,9 @@ class File(NamedTuple):
 
 
 def read_manifest_list(data: bytes, name: str) -> list[Manifest]:
-    """Return the manifests of a snapshot; ``name`` is the file's for errors.
+    """Return the manifests of a snapshot; ``name`` is the file's name, for errors.
 
-    Raises ``DataError`` if the file is damaged, or names a manifest twice, ``UnsupportedFeatureError`` for encryption.
+    Raises ``DataError`` if the file is damaged or lists a manifest twice, ``UnsupportedFeatureError`` for encryption.
     """
     manifests: list[Manifest] = []
     paths: set[str] = set()
@@ -158,7 +159,7 @@ def read_manifest(data: bytes, manifest: Manifest, *, statistics: Collection[int
     """
     name = manifest.path
     if len(data) < manifest.length:
-        raise _broken(name, f"the manifest list says that it has {manifest.length} bytes, found {len(data)}")
+        raise _broken(name, f"the manifest list states {manifest.length} bytes, but the file has {len(data)}")
     opened = read_avro(data, name, _UNUSED, statistics)
     _check_header(opened.properties, manifest)
     counts = [0, 0, 0]
@@ -166,7 +167,7 @@ def read_manifest(data: bytes, manifest: Manifest, *, statistics: Collection[int
     for record in opened.records:
         status, data_file = record.get("0"), record.get("2")
         if status not in (0, 1, 2) or not isinstance(data_file, dict):
-            raise _broken(name, f"an entry has the status {status!r}, which is none")
+            raise _broken(name, f"an entry must have a status from 0 to 2 and a data file, found the status {status!r}")
         counts[status] += 1
         if status == Status.DELETED:
             continue
@@ -185,11 +186,15 @@ def read_manifest(data: bytes, manifest: Manifest, *, statistics: Collection[int
 def _check_header(properties: Mapping[str, bytes], manifest: Manifest) -> None:
     content = properties.get("content", b"data").decode("utf-8", "replace")
     if content != ("deletes" if manifest.is_of_deletes else "data"):
-        raise _broken(manifest.path, f"it has {content[:40]!r}, other files than the manifest list says")
+        stated = "deletes" if manifest.is_of_deletes else "data"
+        raise _broken(
+            manifest.path, f"the manifest list states the content {stated!r}, but the file has {content[:40]!r}"
+        )
     spec_id = properties.get("partition-spec-id")
     if spec_id is not None and spec_id != str(manifest.spec_id).encode():
         raise _broken(
-            manifest.path, f"its partition spec is {spec_id[:20]!r}, the manifest list says {manifest.spec_id}"
+            manifest.path,
+            f"the manifest list states the partition spec {manifest.spec_id}, but the file has {spec_id[:20]!r}",
         )
 
 
@@ -200,7 +205,7 @@ def _check_counts(manifest: Manifest, counts: list[int]) -> None:
         ("existing files", manifest.existing_files, counts[Status.EXISTING]),
     ):
         if stated is not None and stated != counted:
-            raise _broken(manifest.path, f"the manifest list says that it has {stated} {what}, found {counted}")
+            raise _broken(manifest.path, f"the manifest list states {stated} {what}, but the file has {counted}")
 
 
 def _sequence_number(own: Any, status: int, manifest: Manifest) -> int:
@@ -217,7 +222,7 @@ def _sequence_number(own: Any, status: int, manifest: Manifest) -> int:
 def _file(file: _DataFile, manifest: Manifest, sequence_number: int, first_row_id: int | None) -> File:
     content = Content(file.content)
     if (content is not Content.DATA) is not manifest.is_of_deletes:
-        raise _broken(manifest.path, f"it has files of the content {content.name}, other files than it says")
+        raise _broken(manifest.path, f"its header does not state that it lists files of the content {content.name}")
     return File(
         path=file.path,
         format=file.format.lower(),
@@ -242,7 +247,7 @@ def _converted(record: dict[str, Any], kind: type[StructT], name: str) -> Struct
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as error:
-        raise _broken(name, f"a record is not one of Iceberg's ({error})") from None
+        raise _broken(name, f"a record does not have the form that Iceberg defines ({error})") from None
 
 
 def _encrypted(name: str) -> UnsupportedFeatureError:

@@ -16,17 +16,17 @@ from delta_sharing_client.parquet.field_ids import MappedField, NameMapping
 
 MAX_FORMAT_VERSION = 3
 ROW_LINEAGE_VERSION = 3
-"""The first version whose rows have ids."""
+"""The first version of the format whose rows have ids."""
 MAIN = "main"
 NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 FIRST_PARTITION_ID = 1000
-"""The id of the first field of a partition spec of version 1, which does not state ids."""
+"""The id of the first field of a partition spec in version 1 of the format, which does not state ids."""
 NO_SNAPSHOT = -1
-"""The version of a table to which nothing was committed, as in its metadata."""
+"""The version of a table without commits; its metadata uses the same number."""
 
 
 class IcebergSnapshot(msgspec.Struct, rename="kebab", frozen=True):
-    """The table at one time; ``first_row_id`` is ``None`` if its rows have no lineage."""
+    """The state of the table at one time; ``first_row_id`` is ``None`` if its rows have no lineage."""
 
     snapshot_id: Long
     timestamp_ms: Long
@@ -60,7 +60,7 @@ class SnapshotLogEntry(msgspec.Struct, rename="kebab", frozen=True):
 
 
 class PartitionField(msgspec.Struct, rename="kebab", frozen=True):
-    """A field of a partition spec; ``source_ids`` of a transform with several arguments."""
+    """A field of a partition spec; ``source_ids`` is given for a transform with several arguments."""
 
     name: str
     transform: str
@@ -77,7 +77,7 @@ class PartitionSpec(msgspec.Struct, rename="kebab", frozen=True):
 
 
 class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
-    """The table's metadata, of the versions 1 to 3; schemas are the objects of the JSON."""
+    """The table's metadata, in versions 1 to 3 of the format. Schemas are JSON objects."""
 
     format_version: int
     location: str
@@ -102,13 +102,13 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
 
     @property
     def current_schema(self) -> dict[str, Any]:
-        """The JSON object of the current schema; ``ProtocolError`` if there is none."""
+        """The JSON object of the current schema. Raises ``ProtocolError`` if there is none."""
         schema_id = self.current_schema_id
         if schema_id is None and self.schema is not None:
             return self.schema
         schema = self.schema_by_id(schema_id)
         if schema is None:
-            raise ProtocolError(f"The table's metadata must have the schema {schema_id}, its current one, found none.")
+            raise ProtocolError(f"The table's metadata must list its current schema {schema_id}, but does not.")
         return schema
 
     @property
@@ -125,7 +125,7 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
 
     @property
     def all_snapshots(self) -> Sequence[IcebergSnapshot]:
-        """The valid snapshots, in the order of their commits."""
+        """The snapshots that the metadata lists, in the order of their commits."""
         return sorted(self.snapshots or (), key=lambda one: (one.sequence_number, one.timestamp_ms))
 
     def snapshot_by_id(self, snapshot_id: int) -> IcebergSnapshot | None:
@@ -134,16 +134,14 @@ class TableMetadata(msgspec.Struct, rename="kebab", frozen=True, kw_only=True):
 
     @property
     def current_snapshot(self) -> IcebergSnapshot | None:
-        """The current snapshot, ``None`` if nothing was committed; ``ProtocolError`` if it is not listed."""
+        """The current snapshot, ``None`` if nothing was committed. Raises ``ProtocolError`` if it is not listed."""
         main = (self.refs or {}).get(MAIN)
         snapshot_id = self.current_snapshot_id if main is None else main.snapshot_id
         if snapshot_id is None or snapshot_id == NO_SNAPSHOT:
             return None
         snapshot = self.snapshot_by_id(snapshot_id)
         if snapshot is None:
-            raise ProtocolError(
-                f"The table's metadata must list its current snapshot {snapshot_id}, found only others."
-            )
+            raise ProtocolError(f"The table's metadata must list its current snapshot {snapshot_id}, but does not.")
         return snapshot
 
 
@@ -170,14 +168,11 @@ class LoadedTable(msgspec.Struct, rename="kebab", frozen=True):
 
 
 def check_metadata(metadata: TableMetadata) -> None:
-    """Refuse a table whose metadata is newer than this client supports.
-
-    Raises ``UnsupportedFeatureError`` with the version.
-    """
+    """Raise ``UnsupportedFeatureError`` if this client does not support the version of the table's format."""
     if not 1 <= metadata.format_version <= MAX_FORMAT_VERSION:
         raise UnsupportedFeatureError(
             f"The table has version {metadata.format_version} of the Iceberg format, but this client reads the "
-            f"versions 1 to {MAX_FORMAT_VERSION}: upgrade the client.",
+            f"versions 1 to {MAX_FORMAT_VERSION}. Upgrade the client.",
             feature=f"format-version {metadata.format_version}",
         )
 
@@ -190,16 +185,17 @@ class Choice(NamedTuple):
 
 
 def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | None) -> Choice:
-    """Return the snapshot of a read: the current one, that with the id ``version`` (``NO_SNAPSHOT``: none), that of a
-    branch or tag of this name, or the one that was current at ``timestamp`` (ISO 8601 text).
+    """Return the snapshot to read, and its schema.
 
-    The current snapshot and those of branches are read in the table's current schema, others in the schema of their
-    time. Raises ``UsageError`` if there is no such snapshot, ``ProtocolError`` if the metadata contradicts itself.
+    ``version`` is the id of a snapshot, the name of a branch or tag, or ``NO_SNAPSHOT``. With ``timestamp`` (ISO 8601
+    text), it is the snapshot that was current at that time; without both, the current one. The current snapshot and
+    those of branches are read in the table's current schema, others in the schema of their time. Raises ``UsageError``
+    if there is no such snapshot, ``ProtocolError`` if the metadata contradicts itself.
     """
     if version is None and timestamp is None:
         return Choice(metadata.current_snapshot, metadata.current_schema)
     references = metadata.refs or {}
-    # Options of Spark and of the command line are text.
+    # Options of Spark and of the command line are strings.
     if version == NO_SNAPSHOT or (version == str(NO_SNAPSHOT) and version not in references):
         return Choice(None, metadata.current_schema)
     if timestamp is not None:
@@ -208,7 +204,8 @@ def choose(metadata: TableMetadata, version: int | str | None, timestamp: str | 
         snapshot = metadata.snapshot_by_id(reference.snapshot_id)
         if snapshot is None:
             raise ProtocolError(
-                f"The reference '{version}' names the snapshot {reference.snapshot_id}, which does not exist."
+                f"The reference '{version}' names the snapshot {reference.snapshot_id}, which the table's metadata "
+                "does not list."
             )
         if reference.type == "branch":
             return Choice(snapshot, metadata.current_schema)
@@ -241,8 +238,12 @@ def _at(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot:
     earlier = [entry for entry in log if entry.timestamp_ms <= moment]
     if not earlier:
         first = min((entry.timestamp_ms for entry in log), default=None)
-        oldest = "it has no snapshot" if first is None else f"its first known snapshot is of {format_millis(first)}"
-        raise UsageError(f"The table had no snapshot at {format_millis(moment)}: {oldest}.")
+        known = (
+            "it has no snapshot at all"
+            if first is None
+            else f"its first known one was committed at {format_millis(first)}"
+        )
+        raise UsageError(f"The table had no snapshot at {format_millis(moment)}: {known}.")
     snapshot_id = earlier[-1].snapshot_id
     snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -263,7 +264,7 @@ def _no_such(metadata: TableMetadata, version: int | str | None) -> str:
     names = sorted(metadata.refs or ())
     ids = [str(one.snapshot_id) for one in metadata.all_snapshots]
     shown = [*map(repr, names[:_SHOWN]), *ids[-_SHOWN:]]
-    listed = f"There are {', '.join(shown)}" if shown else "The table has no snapshot"
+    listed = f"The table has {', '.join(shown)}" if shown else "The table has no snapshot"
     more = " and others" if len(names) + len(ids) > len(shown) else ""
     return (
         f"'version' must be the id of a snapshot, or the name of a branch or tag, found {version!r}. {listed}{more}; "
@@ -282,7 +283,7 @@ def name_mapping(properties: Mapping[str, str]) -> NameMapping | None:
     try:
         listed = msgspec.json.decode(text, type=list[_NamedField])
     except (msgspec.DecodeError, RecursionError):
-        raise _bad_mapping("a list of fields in JSON, found another text") from None
+        raise _bad_mapping("a list of fields in JSON, found something else") from None
     return _by_name(listed, 0)
 
 

@@ -2,7 +2,7 @@
 
 A partition value bounds the values of its source column, so the conditions of a filter are tested with it as with
 statistics; the values of ``bucket`` are compared with the hashes of a filter's constants. Fields with an unknown
-transform prove nothing.
+transform exclude no file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMES = ("timestamp", "timestamp_ntz", "timestamp_nanos", "timestamp_nanos_ntz"
 _INT = PrimitiveType("integer")
 _WIDE = decimal.Context(prec=2000)
 _MOST_UNITS = 10_000_000_000
-"""Years, days and hours beyond this are those of no timestamp: they say nothing."""
+"""Years, days and hours beyond this belong to no timestamp, so they are not used as bounds."""
 
 
 class Source(NamedTuple):
@@ -95,7 +95,7 @@ class BoundField(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Return whether the rows of a file have its partition value in the column."""
+        """Whether the rows of a file have its partition value in the column."""
         return self.is_identity and len(self.source.path) == 1 and _has_text(self.source.field.type)
 
     def bounds(self, raw: Any, rows: int) -> ColumnBounds | None:
@@ -140,7 +140,8 @@ class BoundField(NamedTuple):
         return bounds_decoder(self.source.field.type if is_own else _INT)
 
     def _range(self, low: Any, high: Any, *, decoded: bool = False) -> tuple[Any, Any] | None:
-        """Return the least and the greatest value of the source with partition values from ``low`` to ``high``."""
+        """Return the least and the greatest value that the source column can have if the partition values are between
+        ``low`` and ``high``."""
         name, data_type = self.transform.name, self.source.field.type
         if name in ("identity", "truncate"):
             if not decoded:
@@ -162,7 +163,7 @@ class FieldSummary(NamedTuple):
 
 
 _KNOWN = frozenset(("identity", "truncate", "year", "month", "day", "hour"))
-"""The transforms of which a value bounds the source; those of ``void`` and ``bucket`` do not."""
+"""The transforms whose values bound the source column; values of ``void`` and ``bucket`` do not."""
 
 
 def bind_spec(spec: PartitionSpec, columns: Mapping[int, Source]) -> list[BoundField]:
@@ -177,7 +178,7 @@ def bind_spec(spec: PartitionSpec, columns: Mapping[int, Source]) -> list[BoundF
 
 
 def identity_sources(spec: PartitionSpec) -> frozenset[int]:
-    """Return the field ids of the columns by whose values ``spec`` partitions."""
+    """Return the field ids of the columns by whose unchanged values ``spec`` partitions."""
     return frozenset(_source_id(field) for field in spec.fields if Transform.parse(field.transform).name == "identity")
 
 
@@ -189,7 +190,7 @@ def _source_id(field: PartitionField) -> int:
 
 
 def intersection(one: ColumnBounds | None, other: ColumnBounds | None) -> ColumnBounds | None:
-    """Return the combination of two bounds for the same rows of a column."""
+    """Return the bounds of a column that follow from two bounds for the same rows."""
     if one is None or other is None:
         return other if one is None else one
     nulls = {one.null_count, other.null_count} - {None}
@@ -249,7 +250,7 @@ def _first_day_of_month(months: int) -> int:
     return days
 
 
-# The start of a unit, in nanoseconds since 1970.
+# Functions that return the start of a unit, in nanoseconds since 1970.
 _UNITS: dict[str, Callable[[int], int]] = {
     "year": lambda years: _first_day_of_year(years) * NANOS_PER_DAY,
     "month": lambda months: _first_day_of_month(months) * NANOS_PER_DAY,
@@ -292,7 +293,7 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
     base = data_type.base if isinstance(data_type, PrimitiveType) else ""
     number: Any = None
     if base == "uuid":
-        # Text in another form equals no row.
+        # A UUID in a different spelling equals no value.
         return uuid.UUID(value) if isinstance(value, str) and uuids.canonical(value) == value else None
     if base in ("integer", "long") and type(value) is int:
         number = value
@@ -308,8 +309,8 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
 
 
 def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | None:
-    """Return a list of values, one of which a column must have for ``predicate`` to be true; ``None`` if there is no
-    such list."""
+    """Return a set of values, one of which a column must have for ``predicate`` to be true; ``None`` if there is no
+    such set."""
     match predicate:
         case And(children=children):
             sets = [values for values in (equal_values(child, path) for child in children) if values is not None]
@@ -329,8 +330,8 @@ def equal_values(predicate: Expression, path: ColumnPath) -> frozenset[Value] | 
 
 
 def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dict[int, frozenset[int]]:
-    """Return the buckets that may have a row for which ``predicate`` is true, by partition field id; without the
-    fields for which all may."""
+    """Return the buckets that may have a row for which ``predicate`` is true, by partition field id. Fields whose
+    buckets all may have one are left out."""
     buckets: dict[int, frozenset[int]] = {}
     for field in fields:
         if field.transform.name != "bucket":
@@ -345,7 +346,8 @@ def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dic
 
 
 def identity_columns(specs: Iterable[Sequence[BoundField]]) -> list[StructField]:
-    """Return the columns by whose values a spec partitions, without those that a log cannot represent as text."""
+    """Return the columns by whose unchanged values a spec partitions, without those whose values a log cannot represent
+    as text."""
     columns: dict[str, StructField] = {}
     for fields in specs:
         for field in fields:

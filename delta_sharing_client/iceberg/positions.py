@@ -1,4 +1,4 @@
-"""Position delete files: the deleted rows of data files (Iceberg, "Position Delete Files")."""
+"""Reads position delete files, which list deleted rows of data files (Iceberg, "Position Delete Files")."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class PositionDeletes:
 
 
 def read_positions(data: bytes, records: int, name: str) -> PositionDeletes:
-    """Return the positions in a position delete file; ``name`` is the file's for errors.
+    """Return the positions in a position delete file; ``name`` is the file's name, for errors.
 
-    Raises ``DataError`` if the file is damaged, lacks a column, has another number of rows than the manifest's
-    ``records``, or a position that is no row of a file.
+    Raises ``DataError`` if the file is damaged or lacks a column, if its number of rows is not ``records``, as the
+    manifest states, or if a position is negative or null.
     """
     buffer = pa.py_buffer(data)
     try:
         footer, _ = open_file(buffer)
         if footer.metadata.num_rows != records:
-            raise _wrong(name, f"the manifest says that it has {records} rows, found {footer.metadata.num_rows}")
+            raise _wrong(name, f"the manifest states {records} rows, but the file has {footer.metadata.num_rows}")
         leaves = [_leaf(footer, field_id, name) for field_id in (FILE_PATH_FIELD_ID, POSITION_FIELD_ID)]
         by_path: dict[str, list[np.ndarray]] = {}
         reader = open_reader(pa.BufferReader(buffer), footer.metadata)
@@ -51,7 +51,7 @@ def read_positions(data: bytes, records: int, name: str) -> PositionDeletes:
         error.file_id = error.file_id or name
         raise
     except ARROW_ERRORS as error:
-        raise _wrong(name, f"it does not decode ({type(error).__name__})") from None
+        raise _wrong(name, f"it cannot be decoded ({type(error).__name__})") from None
     return PositionDeletes({path: _vector(parts, name) for path, parts in by_path.items()})
 
 
@@ -67,7 +67,7 @@ def _collect(paths: pa.Array, positions: pa.Array, by_path: dict[str, list[np.nd
     if not pa.types.is_integer(positions.type) or not (
         pa.types.is_string(paths.type) or pa.types.is_binary(paths.type)
     ):
-        raise _wrong(name, f"its columns must be of text and whole numbers, found {paths.type} and {positions.type}")
+        raise _wrong(name, f"its columns must be strings and integers, found {paths.type} and {positions.type}")
     encoded = paths.cast(pa.string()).dictionary_encode()
     numbers, codes = positions.to_numpy(), encoded.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
@@ -84,7 +84,7 @@ def _vector(parts: list[np.ndarray], name: str) -> DeletionVector:
 
 
 def _leaf(footer: Footer, field_id: int, name: str) -> int:
-    """Return the Parquet column with ``field_id``; by its name if the file has no ids."""
+    """Return the number of the Parquet column with ``field_id``, found by its name if the file has no ids."""
     text = str(field_id).encode()
     has_ids = any(_FIELD_ID in (field.metadata or {}) for field in footer.arrow)
     for place, field in enumerate(footer.arrow):

@@ -1,6 +1,6 @@
-"""An Iceberg table of a share: loaded from the catalog, described, and read.
+"""Loads an Iceberg table of a share from the catalog, describes it, and plans its reads.
 
-It does for the catalog what ``planning`` does for a sharing server's responses.
+This module does for the catalog what ``planning`` does for a sharing server's responses.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _SECRET_PROPERTIES = (
 
 
 def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> OpenedTable:
-    """Load a table from the catalog. Raises ``NotFoundError`` if there is none, ``UnsupportedFeatureError`` for what
-    this client does not read, and the errors of the server."""
+    """Load a table from the catalog. Raises ``NotFoundError`` if it does not exist, ``UnsupportedFeatureError`` if this
+    client cannot read it, and the errors of the server."""
     optional.load("pyiceberg", EXTRA)
     loaded = Catalog(rest).load(name)
     check_metadata(loaded.metadata)
     if (loaded.config or {}).get(_PLANNING_MODE, "client").lower() != "client":
         raise UnsupportedFeatureError(
             "The catalog plans the reads of this table itself ('scan-planning-mode'), which this client does not "
-            "support. Ask the provider for a table that clients plan.",
+            "support. Ask the provider to let clients plan the reads.",
             feature=_PLANNING_MODE,
             table=str(name),
         )
@@ -71,7 +71,8 @@ def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> Opene
 def stream_table(
     rest: RestClient, name: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
 ) -> ScanStream:
-    """Return the files of the snapshot that ``request`` asks for; errors as ``load_table`` and ``scan``."""
+    """Return a stream of the files to read for ``request``; errors as ``load_table`` and
+    ``table_scan.stream_snapshot``."""
     if isinstance(request, ChangesRequest):
         raise without(
             name, "change data feed", "Compare two of its snapshots: scan(version=...); history() lists their ids."
@@ -99,7 +100,7 @@ def describe(
     """Return the description of a snapshot, by default of the current one; its ``metadata`` has the table's
     properties, and the names of the columns by whose values it is partitioned.
 
-    Raises ``UnsupportedFeatureError`` for a table without row lineage if ``row_lineage``.
+    Raises ``UnsupportedFeatureError`` if ``row_lineage`` is requested and the table has none.
     """
     table = load_table(rest, name, options)
     if row_lineage:
@@ -153,7 +154,7 @@ def _count(text: object) -> int | None:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 
-# === Where its files are ===
+# === The storage of a table's files ===
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +183,7 @@ class _Places:
         self.locations = [*prefixes, *own]
 
     def __getstate__(self) -> dict[str, object]:
-        # Not kept, because the metadata may be large, and credentials are renewed.
+        # The response is not pickled, because the metadata may be large, and credentials are renewed.
         return vars(self) | {"_given": None}
 
     def __call__(self, root: str, location: str) -> Place:

@@ -1,6 +1,6 @@
-"""Single values of Iceberg's metadata: bounds of columns, and partition values (Iceberg, Appendix D).
+"""Decodes single values in Iceberg's metadata: bounds of columns, and partition values (Iceberg, Appendix D).
 
-Bounds have the forms of ``delta.statistics.ColumnBounds``. A bound that does not decode is unknown, never an error.
+Bounds have the forms of ``delta.statistics.ColumnBounds``. A bound that cannot be decoded is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from delta_sharing_client.instants import NANOS_PER_DAY, civil_of, format_clock
 EXTRA = "iceberg"
 _DAYS = struct.Struct("<i")
 _LAST_YEAR = 9999
-# The classes of pyiceberg.types for the types of the actions.
+# The classes in pyiceberg.types for the types of Delta schemas.
 _CLASSES = {
     "boolean": "BooleanType", "integer": "IntegerType", "long": "LongType", "float": "FloatType",
     "double": "DoubleType", "date": "DateType", "timestamp": "TimestamptzType", "timestamp_ntz": "TimestampType",
@@ -44,9 +44,9 @@ def iceberg_type(data_type: DataType) -> Any:
 
 
 def bounds_decoder(data_type: DataType) -> DecodePair | None:
-    """Return the decoder of a column's lower and upper bound; ``None`` if they do not describe an order.
+    """Return the decoder of a column's lower and upper bound; ``None`` for a type whose bounds are not used.
 
-    An unknown bound is ``None``: it is missing, not a value of the type, or ``NaN``.
+    The decoder returns ``None`` for an unknown bound: one that is missing, not a value of the type, or ``NaN``.
     """
     decode = value_decoder(data_type)
     if decode is None:
@@ -59,8 +59,8 @@ def bounds_decoder(data_type: DataType) -> DecodePair | None:
 
 
 def _uuids_between(lower: bytes | None, upper: bytes | None) -> tuple[str | None, str | None]:
-    """Return bounds that hold whether a writer compared the bytes, as Parquet does, or two signed numbers of 64 bits,
-    as Iceberg's library for Java does (apache/iceberg issue 14216)."""
+    """Return bounds that are right in both cases: if the writer compared the bytes, as Parquet does, or two signed
+    numbers of 64 bits, as Iceberg's library for Java does (apache/iceberg issue 14216)."""
     half = uuids.STORED.byte_width // 2
     if lower is None or upper is None or not len(lower) == len(upper) == 2 * half:
         return None, None
@@ -86,7 +86,7 @@ def value_decoder(data_type: DataType) -> Decode | None:
 
     def decode(data: bytes) -> Any:
         try:
-            # A date, written before the column was widened.
+            # The bytes are a date, which was written before the column's type was widened.
             if nanos is not None and len(data) == _DAYS.size and base != "time":
                 return _DAYS.unpack(data)[0] * NANOS_PER_DAY
             value: Any = uuids.text_of(data) if base == "uuid" else from_bytes(kind, data)
@@ -131,8 +131,8 @@ _RAW: dict[str, type] = {
 def partition_text(raw: Any, data_type: DataType) -> str | None:
     """Return a partition value as text for a log; ``None`` if a log cannot represent it.
 
-    A log cannot distinguish an empty text from null, and has only the years 0 to 9999. Such values are in the files,
-    too.
+    A log cannot distinguish an empty string from null, and has only the years 0 to 9999. Other values are read from the
+    files.
     """
     value = partition_value(raw, data_type)
     if isinstance(raw, float) and type(raw) is _RAW.get(getattr(data_type, "base", "")):

@@ -1,7 +1,8 @@
-"""From a table's metadata and a request to the files to read: a snapshot of Iceberg as the actions of a log.
+"""Plans which files of an Iceberg snapshot a request reads, and represents them as actions of a Delta log.
 
-Planner, engine and outputs are those for Delta tables. Field ids become ids of column mapping, identity partition
-values become partition values, and deletes become deletion vectors; other properties of files are used here.
+So the planner, the reader and the outputs are the same as for Delta tables. Field ids become ids of column mapping,
+identity partition values become partition values, and position deletes become deletion vectors. Other properties of the
+files are used here.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from delta_sharing_client.plan.tasks import (
 
 # The number of metadata files that are downloaded ahead.
 _AHEAD = 16
-# How often a waiting thread checks whether it was cancelled.
+# A waiting thread checks after each of these periods, in seconds, whether it was cancelled.
 _PATIENCE = 0.1
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class OpenedTable(NamedTuple):
 
 
 def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[BoundField]] = ()) -> TableState:
-    """Return the description of a snapshot in the form for a Delta table.
+    """Return the description of a snapshot in the form of a Delta table's.
 
     Raises ``ProtocolError`` if the schema is malformed, ``UnsupportedFeatureError`` if it cannot be read.
     """
@@ -94,7 +95,7 @@ def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[Bou
 
 
 def bound_specs(table: OpenedTable, state: TableState) -> dict[int, list[BoundField]]:
-    """Return the fields of all partition specs whose columns are read."""
+    """Return the fields of each partition spec whose source columns are in the schema that is read, by spec id."""
     columns = sources(state.schema)
     return {spec_id: bind_spec(spec, columns) for spec_id, spec in table.metadata.specs.items()}
 
@@ -116,8 +117,8 @@ def check_lineage(table: OpenedTable) -> None:
     version = table.metadata.format_version
     if version < ROW_LINEAGE_VERSION:
         raise UnsupportedFeatureError(
-            f"The table has version {version} of the Iceberg format, and row lineage exists since version "
-            f"{ROW_LINEAGE_VERSION}: leave row_lineage out, or ask the provider to upgrade the table "
+            f"The table has version {version} of the Iceberg format, but row lineage needs version "
+            f"{ROW_LINEAGE_VERSION}. Leave row_lineage out, or ask the provider to upgrade the table "
             f"(ALTER TABLE ... SET TBLPROPERTIES ('format-version' = '{ROW_LINEAGE_VERSION}')).",
             feature="row lineage",
             table=table.name,
@@ -125,16 +126,16 @@ def check_lineage(table: OpenedTable) -> None:
 
 
 def plan_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanPlan:
-    """Return the files of a snapshot that may have rows of ``request``; like ``stream_snapshot``, complete."""
+    """Return the plan of a snapshot's files that may have rows of ``request``; errors as ``stream_snapshot``."""
     return stream_snapshot(table, request, options).whole()
 
 
 def stream_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanStream:
-    """Yield the files of a snapshot that may have rows of ``request``, as manifests are read.
+    """Return a stream of a snapshot's files that may have rows of ``request``, as manifests are read.
 
     Raises ``UsageError`` if there is no such snapshot, or a column or the filter does not fit its schema,
-    ``UnsupportedFeatureError`` for what this client does not read; the stream raises ``DataError`` for damaged
-    metadata, and the errors of the storage.
+    ``UnsupportedFeatureError`` for a feature that this client does not support; the stream raises ``DataError`` for
+    damaged metadata, and the errors of the storage.
     """
     request = dataclasses.replace(request, of_iceberg=True)
     choice = chosen(table, request)
@@ -198,7 +199,7 @@ class _Snapshot:
         self.broken_off = threading.Event()
 
     def skipped(self, planned: SkippedFiles) -> SkippedFiles:
-        """Return the files that were skipped here, and those that the planner skipped."""
+        """Return the numbers of files that were skipped here, added to those that the planner skipped."""
         return dataclasses.replace(
             planned,
             by_partition=planned.by_partition + self._skipped[Skipped.BY_PARTITION],
@@ -242,12 +243,14 @@ class _Snapshot:
         assert snapshot is not None
         if snapshot.key_id is not None:
             raise UnsupportedFeatureError(
-                "The table's metadata is encrypted, which this client does not support.", feature="encryption"
+                "The table's metadata is encrypted, which this client does not support. Ask the provider for a table "
+                "without encryption.",
+                feature="encryption",
             )
         if snapshot.manifest_list is None:
             raise UnsupportedFeatureError(
-                "The snapshot has no manifest list, like those of the first writers of version 1, which this client "
-                "does not read. Ask the provider to commit a newer one.",
+                "The snapshot has no manifest list, like those of the first Iceberg writers, which this client does "
+                "not support. Ask the provider to commit a new snapshot.",
                 feature="snapshots without a manifest list",
             )
         data = self._table.files.read(snapshot.manifest_list)
@@ -255,7 +258,7 @@ class _Snapshot:
         count = (snapshot.summary or {}).get("total-data-files")
         if not listed and count not in (None, "0"):
             raise DataError(
-                f"The manifest list is empty, but the snapshot counts {count} data files: it seems to be cut off.",
+                f"The manifest list is empty, but the snapshot states {count} data files; the list may be truncated.",
                 file_id=snapshot.manifest_list,
             )
         for manifest in listed:

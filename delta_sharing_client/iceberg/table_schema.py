@@ -1,4 +1,4 @@
-"""A table's schema in Iceberg's JSON as the schema string of the actions (Iceberg, Appendix C, "Schemas").
+"""Converts a table's schema from Iceberg's JSON to the schema string of a Delta log (Iceberg, Appendix C, "Schemas").
 
 Field ids become the ids of column mapping, so files are read by id. Types without a counterpart keep their names; a
 read leaves such columns out and reports them.
@@ -27,7 +27,7 @@ from delta_sharing_client.delta.schema import MAX_NESTING, parse_schema, simple_
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 
 MAX_FIELD_ID = 2147483447
-"""Greater field ids are those of Iceberg's metadata columns."""
+"""Greater field ids are reserved for Iceberg's metadata columns."""
 
 
 def _metadata_column(name: str, field_id: int) -> StructField:
@@ -51,14 +51,14 @@ _DEFINED_ELSEWHERE = re.compile(
     r"(?P<before>(?:geometry|geography)\(\s*)(?i:projjson):(?P<property>[^(),]+?)(?P<after>\s*(?:,[^()]*)?\))\Z"
 )
 _KEPT = ("name", "metadata")
-# Their defaults must be null.
+# Columns of these types must have null as their default.
 _WITHOUT_DEFAULT = ("variant", "geometry", "geography", "unknown")
 
 
 def schema_string(schema: dict[str, Any], properties: Mapping[str, str] | None = None) -> str:
     """Return the ``schemaString`` of a schema's JSON object, with field ids as the ids of column mapping.
 
-    ``properties`` are those of the table, which define coordinate reference systems ("CRS").
+    ``properties`` are the table's properties, which may define coordinate reference systems ("CRS").
 
     Raises ``ProtocolError`` if it is not a schema of Iceberg, ``UnsupportedFeatureError`` for a default value of a
     nested type.
@@ -79,7 +79,7 @@ def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructFie
 
 
 def reuses_names(schemas: Iterable[dict[str, Any]]) -> bool:
-    """Return whether a column of ``schemas``, or a field below structs, has the name that another one had."""
+    """Return whether the same name is used for different columns in ``schemas``, or for different fields of structs."""
     ids: dict[ColumnPath, int | None] = {}
     for schema in schemas:
         waiting: list[tuple[ColumnPath, StructType]] = [((), parse_schema(schema_string(schema)))]
@@ -173,7 +173,8 @@ def _primitive(name: str) -> str:
 
 
 def _with_systems(node: Any, properties: Mapping[str, str]) -> Any:
-    """Return a type with the definitions of coordinate reference systems that ``properties`` has."""
+    """Return a type in which the coordinate reference systems that ``properties`` defines are replaced by their
+    definitions."""
     if isinstance(node, dict):
         return {key: item if key in _KEPT else _with_systems(item, properties) for key, item in node.items()}
     if isinstance(node, list):
@@ -195,12 +196,12 @@ def _checked_default(default: object, kind: object, path: tuple[str, ...]) -> ob
         if kind.get("type") == "struct" and default == {}:
             return default
         raise UnsupportedFeatureError(
-            f"Column {where!r} has a default value of a nested type for files without the column, which is not "
+            f"Column {where!r} of a nested type has a default value for files without the column, which is not "
             "supported. Ask the provider to rewrite the table's older files.",
             feature="initial-default",
         )
     if str(kind).strip().startswith(_WITHOUT_DEFAULT):
-        raise ProtocolError(f"Column {where!r} of type {str(kind)[:60]} must have no default value but null.")
+        raise ProtocolError(f"The default value of column {where!r} of type {str(kind)[:60]} must be null.")
     return default
 
 

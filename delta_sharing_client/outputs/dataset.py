@@ -1,4 +1,4 @@
-"""A read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters into one: DuckDB, Ibis, Dask."""
+"""A read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down to it: DuckDB, Ibis, Dask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.protocol.names import AssetName
 
 _BATCH_ROWS = 131_072
-# The number of concurrent schema requests.
+# The maximum number of concurrent schema requests.
 _AT_ONCE = 16
 _BUFFER = "streaming_buffer_size"
 
@@ -38,11 +38,10 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
 
     Every scanner sends new requests. ``columns`` and ``filter`` are pushed down to the read, so only the needed
     bytes are downloaded; Arrow then applies the filter to the rows with its own semantics (no comparison with NaN is
-    true). Other methods of a dataset of local files (fragments, joins, sorting) are refused: read ``to_table()``
-    first.
+    true). Methods that need the whole table in memory (joins, sorting) are refused: read it with ``to_table()`` first.
     """
 
-    # The first column of a schema has this name if it exists only to be counted.
+    # The name of the schema's first column, if that exists only to count rows by.
     _counting: str | None = None
 
     def __init__(self, read: Read, condition: pc.Expression | None = None) -> None:
@@ -74,7 +73,8 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         Parameters
         ----------
         columns:
-            Names in the order of the result, or expressions by the name of the result; all columns if ``None``.
+            Names in the order of the result, or expressions by the names of their result columns; all columns if
+            ``None``.
         filter:
             Rows to keep.
         batch_size:
@@ -103,7 +103,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002
-        """Return the number of rows; without a filter from the log if it states it. Other options have no effect."""
+        """Return the number of rows; without a filter, from the log if it states them. Other options have no effect."""
         return self._read.count() if self._joined(filter) is None else self._scanner([], filter).count_rows()
 
     def filter(self, expression: pc.Expression) -> SharedDataset:
@@ -111,22 +111,24 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return type(self)(self._read, self._joined(expression))
 
     def replace_schema(self, schema: pa.Schema) -> SharedDataset:
-        """Refuse: the provider sets the schema."""
-        raise UnsupportedFeatureError("The schema of a shared table cannot be replaced. Cast the table that is read.")
+        """Raise ``UnsupportedFeatureError``, because the provider sets the schema."""
+        raise UnsupportedFeatureError(
+            "The schema of a shared table cannot be replaced. Cast the table that to_table() returns."
+        )
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[SharedFragment]:  # noqa: A002
-        """Return one fragment, which reads all rows: DataFusion asks for it. It is not pyarrow's, whose files have no
-        deletion vectors. ``Scan.partitions`` returns parts of similar size."""
+        """Yield one fragment, which reads all rows; DataFusion calls this method. It is not one of pyarrow's fragments,
+        which would ignore deletion vectors. ``Scan.partitions`` returns parts of similar size."""
         yield SharedFragment(self if filter is None else self.filter(filter))
 
     def join(self, *_: object, **__: object) -> Any:
-        """Refuse: a join needs both tables in memory."""
+        """Raise ``UnsupportedFeatureError``, because a join needs both tables in memory."""
         raise _refused("joins", "Read both with to_table() and join the tables.")
 
     join_asof = join
 
     def sort_by(self, *_: object, **__: object) -> Any:
-        """Refuse: sorting needs the table in memory."""
+        """Raise ``UnsupportedFeatureError``, because sorting needs the table in memory."""
         raise _refused("sorting", "Read it with to_table() and sort the table.")
 
     def __arrow_c_schema__(self) -> object:
@@ -146,7 +148,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._condition & condition
 
     def _shown(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema for the engine."""
+        """Return ``schema`` as the engine sees it."""
         return schema
 
 
@@ -164,7 +166,7 @@ class SharedFragment:
     def scanner(self, schema: pa.Schema | None = None, **options: Any) -> SharedScanner | pads.Scanner:
         """Return ``SharedDataset.scanner`` with these options.
 
-        Raises ``UnsupportedFeatureError`` for another schema.
+        Raises ``UnsupportedFeatureError`` if ``schema`` differs from the dataset's.
         """
         if schema is not None and not schema.equals(self.physical_schema):
             self._dataset.replace_schema(schema)
@@ -183,7 +185,7 @@ class SharedScanner:
     """A query of a shared table, with the methods of ``pyarrow.dataset.Scanner``: see ``SharedDataset.scanner``.
 
     It reads only as far as rows are taken. pyarrow's own scanner reads ahead, on threads that neither Ctrl-C nor the
-    end of the program ends.
+    end of the program stops.
     """
 
     def __init__(
@@ -203,7 +205,7 @@ class SharedScanner:
         if not isinstance(columns, dict):
             for name in sorted(set(names) - set(schema.names)):
                 (field,) = resolve_path((name,), schema)
-                raise UsageError(f"The column '{name}' is spelled '{field.name}': case matters to Arrow.")
+                raise UsageError(f"The column '{name}' must be spelled '{field.name}', because case matters to Arrow.")
         self._asked = columns if isinstance(columns, dict) else {name: pc.field(name) for name in names}
         self._plain = [name for name, expression in self._asked.items() if expression.equals(pc.field(name))]
         self._read = self._pushed(read)
@@ -212,7 +214,7 @@ class SharedScanner:
     def projected_schema(self) -> pa.Schema:
         """Schema of the rows."""
         computed = self._query(self.dataset_schema.empty_table()).schema
-        # Arrow's results lose the metadata of their fields and may be null; a plain column keeps its field.
+        # The fields of Arrow's result have no metadata and are nullable, so a plain column keeps the dataset's field.
         plain = set(self._plain)
         return pa.schema(self.dataset_schema.field(field.name) if field.name in plain else field for field in computed)
 
@@ -251,7 +253,7 @@ class SharedScanner:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _pushed(self, read: Read) -> Read:
-        """Return ``read`` with the supported parts of this query."""
+        """Return ``read`` with the parts of this query that can be pushed down."""
         expressions = [*self._asked.values(), *([] if self._condition is None else [self._condition])]
         needed = columns_of(expressions)
         if needed is not None:
@@ -286,7 +288,7 @@ class SharedScanner:
             steps.append(acero.Declaration("filter", acero.FilterNodeOptions(self._condition)))
         project = acero.ProjectNodeOptions(list(self._asked.values()), list(self._asked))
         steps.append(acero.Declaration("project", project))
-        # On this thread, because the interpreter may wait for the caller's thread at exit.
+        # Computed on this thread, because the interpreter may wait for the caller's thread at exit.
         return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
@@ -294,8 +296,8 @@ class SharedScanner:
 
 
 class _ForDuckDB(SharedDataset):
-    """A dataset for DuckDB: a first column to count rows by, and geography as plain binary, because DuckDB's
-    geometry knows straight edges only and refuses others."""
+    """A dataset for DuckDB. Its first column exists to count rows by. Geography is plain binary, because DuckDB's
+    geometry has only straight edges, and DuckDB refuses others."""
 
     def _shown(self, schema: pa.Schema) -> pa.Schema:
         self._counting = counting_name(schema)
@@ -303,20 +305,20 @@ class _ForDuckDB(SharedDataset):
         return pa.schema([pa.field(self._counting, pa.bool_()), *fields])
 
     def relation(self, target: Any) -> duckdb.DuckDBPyRelation:
-        """Return all columns but that one as a relation on ``target``, a connection or DuckDB's default one."""
+        """Return all columns except the first as a relation on ``target``, a connection or the module ``duckdb``."""
         return target.from_arrow(self).project(f"* EXCLUDE ({_quoted(self.schema.names[0])})")
 
 
 def known_to_duckdb(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with geography as plain binary, at every level.
+    """Return ``schema`` with geography as plain binary, at every level of nesting.
 
-    Raises ``UnsupportedFeatureError`` for a column that this DuckDB would truncate.
+    Raises ``UnsupportedFeatureError`` for a column whose values this version of DuckDB would truncate.
     """
     version = optional.load("duckdb", "duckdb").__version__
     cut = next((field.name for field in schema if _has_nanoseconds(field.type)), None)
     if cut is not None and version.startswith("1."):
         raise UnsupportedFeatureError(
-            f"DuckDB {version} cuts timestamps with a time zone to microseconds, and the column '{cut}' has"
+            f"DuckDB {version} truncates timestamps with a time zone to microseconds, but the column '{cut}' has"
             " nanoseconds. Update DuckDB, or leave the column out.",
             feature="timestamp_nanos",
         )
@@ -337,8 +339,9 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """Return ``read`` as a relation on ``connection``, by default DuckDB's default one; queries are pushed down."""
-    # A connection of our own would be closed while the relation still uses it.
+    """Return ``read`` as a relation on ``connection``, or else on DuckDB's default connection; queries are pushed
+    down."""
+    # A new connection would be closed while the relation still uses it.
     target = optional.load("duckdb", "duckdb") if connection is None else connection
     if not hasattr(target, "from_arrow"):
         raise UsageError(
@@ -348,13 +351,13 @@ def duckdb_relation(read: Read, connection: duckdb.DuckDBPyConnection | None) ->
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName, Read]) -> None:
-    """Create a view ``share.schema.table`` for each of ``reads``: shares are in-memory databases.
+    """Create a view ``share.schema.table`` for each of ``reads``; each share becomes an in-memory database.
 
     A table that cannot be read gets a view too, whose queries fail with the reason. The connection buffers 1 MB of a
-    result that is fetched in parts, unless it has a setting for that.
+    result that is fetched in parts, unless its setting for that was changed.
     """
     end_on_interrupt()
-    # DuckDB 2 fills 10 MiB before it returns the first row; DuckDB 1 uses this size.
+    # By default, DuckDB 2 fills 10 MiB before it returns the first row, DuckDB 1 only 1 MB.
     if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
         connection.execute(f"SET {_BUFFER} = '1MB'")
     with Threads(_AT_ONCE, "attach") as pool:
@@ -372,7 +375,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
                 dataset.relation(connection).create_view(table.name, replace=True)
             else:
                 reason = dataset.replace("'", "''")
-                # This must be in the condition, so that a query without columns gets no row from it.
+                # The error is in the condition, so that a query without columns fails too, instead of returning a row.
                 connection.execute(
                     f"CREATE OR REPLACE VIEW {_quoted(table.name)} AS "
                     f"SELECT NULL AS reason WHERE error('{reason}') IS NULL"
@@ -384,7 +387,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
 def _dataset_or_reason(read: Read) -> _ForDuckDB | str:
     try:
         return _ForDuckDB(read)
-    # Only a missing extra that this table needs; other usage errors are mistakes in the call.
+    # A UsageError here can only mean that an extra is not installed.
     except (UnsupportedFeatureError, DataError, ProtocolError, RequestError, UsageError) as error:
         return str(error)
 
@@ -394,4 +397,4 @@ def _quoted(name: str) -> str:
 
 
 def _refused(what: str, instead: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"A dataset of a shared table has no {what}. {instead}")
+    return UnsupportedFeatureError(f"A dataset of a shared table does not support {what}. {instead}")

@@ -1,7 +1,7 @@
-"""Writes rows to a workbook of Excel (ECMA-376, .xlsx) in constant memory, with XlsxWriter.
+"""Writes rows to an Excel workbook (ECMA-376, .xlsx) in constant memory, with XlsxWriter.
 
-A cell is a number only if Excel shows it exactly: it keeps 15 digits. Other numbers, and dates before those of Excel,
-are text. Text is never a formula or a link.
+A number becomes a numeric cell only if it has at most 15 digits, because Excel keeps no more. Other numbers, and dates
+that Excel does not have, become text. Text never becomes a formula or a link.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from delta_sharing_client.outputs.json_values import json_values
 from delta_sharing_client.reads import Read
 
 MOST_ROWS = 1_048_575
-"""Rows below the header."""
+"""The maximum number of rows below the header."""
 _MOST_COLUMNS = 16_384
 _MOST_CHARACTERS = 32_767
 _DIGITS = 15
-# Excel takes 1900 for a leap year: it shifts the days before March.
+# Excel treats 1900 as a leap year, so its numbers for the days before March 1900 are off by one.
 _FIRST_DAY = datetime.date(1900, 3, 1)
 _EPOCH = datetime.datetime(1899, 12, 30)
 _DAY = 24 * 60 * 60 * 1000
@@ -48,7 +48,7 @@ def check_fits(read: Read) -> None:
 def _check_rows(rows: int) -> None:
     if rows > MOST_ROWS:
         raise UsageError(
-            f"A sheet of Excel holds {MOST_ROWS:,} rows below its header, and these are at least {rows:,}. {_INSTEAD}."
+            f"An Excel sheet can have {MOST_ROWS:,} rows below its header, but there are at least {rows:,}. {_INSTEAD}."
         )
 
 
@@ -69,12 +69,14 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         package = optional.load("xlsxwriter", "excel")
         if len(schema) > _MOST_COLUMNS:
-            raise UsageError(f"A sheet of Excel holds {_MOST_COLUMNS:,} columns, and these are {len(schema):,}.")
+            raise UsageError(
+                f"An Excel sheet can have {_MOST_COLUMNS:,} columns, but there are {len(schema):,}. Choose fewer."
+            )
         headers = [f"{field.name} (UTC)" if _has_zone(field.type) else field.name for field in schema]
         for header in headers:
             _check_text(header, "The name of a column")
         self._sink = sink
-        # The rows wait on the disk until they are complete.
+        # The workbook is written to disk first, and copied to the sink once it is complete.
         self._folder = tempfile.TemporaryDirectory(prefix="delta-sharing-excel-")
         self._path = Path(self._folder.name, "rows.xlsx")
         self._book = package.Workbook(self._path, {"constant_memory": True, "tmpdir": self._folder.name})
@@ -122,7 +124,7 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
                 self._sheet.set_column(place, place, min(width, _WIDEST) + 2)
             if self._names:
                 self._sheet.autofilter(0, 0, self._row, len(self._names) - 1)
-            # Also after an error: this closes the files that are removed now.
+            # Also after an error, because this closes the files, which are removed next.
             try:
                 self._book.close()
             except self._file_error as error:
@@ -201,8 +203,8 @@ def _check_text(text: str, where: str) -> None:
     # Excel counts UTF-16 units.
     if len(text) > _MOST_CHARACTERS // 2 and len(text.encode("utf-16-le")) // 2 > _MOST_CHARACTERS:
         raise UsageError(
-            f"{where} has more than {_MOST_CHARACTERS:,} characters, which no cell of Excel holds. Leave the column "
-            "out, or write Parquet or CSV."
+            f"{where} must have at most {_MOST_CHARACTERS:,} characters to fit into an Excel cell, but has more. Leave "
+            "the column out, or write Parquet or CSV."
         )
 
 

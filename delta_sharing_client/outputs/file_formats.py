@@ -1,4 +1,4 @@
-"""File formats by name and ending, and JSON text."""
+"""The file formats, by name and file extension; and compact JSON text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FileFormat(str, enum.Enum):
     XLSX = "xlsx"
 
 
-# Errors of a full disk, a quota, a limit on file sizes, or a failing device.
+# The error numbers of a full disk, an exceeded quota or file size limit, and a failing device.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 BY_ENDING = {
@@ -40,25 +40,26 @@ _WITH_GZIP = (FileFormat.CSV, FileFormat.JSONL, FileFormat.JSON)
 
 
 def format_of(target: Path) -> FileFormat:
-    """Return the format for the suffix of ``target``, or for the suffix before ``.gz``; ``UsageError`` for others."""
+    """Return the format for the suffix of ``target``, or for the suffix before ``.gz``. Raises ``UsageError`` for
+    others."""
     name = target.with_suffix("") if target.suffix.lower() == GZIP else target
     try:
         return BY_ENDING[name.suffix.lower()]
     except KeyError:
         raise UsageError(
-            f"Cannot tell the format of {str(target)!r} from its ending; expected one of {', '.join(BY_ENDING)}, "
-            f"with {GZIP} added if it is a text format; or choose with --format."
+            f"Cannot tell the format of {str(target)!r} from its extension. Expected one of {', '.join(BY_ENDING)}; a "
+            f"text format may be followed by {GZIP}. On the command line, --format also chooses the format."
         ) from None
 
 
 def is_compressed(target: Path, file_format: FileFormat) -> bool:
-    """Return whether ``target`` is compressed with gzip, by its suffix; ``UsageError`` for a format that is not
+    """Return whether ``target`` is compressed with gzip, by its suffix. Raises ``UsageError`` for a format that is not
     text."""
     if target.suffix.lower() != GZIP:
         return False
     if file_format not in _WITH_GZIP:
         raise UsageError(
-            f"A file of the format {file_format.value} is not compressed as a whole; leave {GZIP} out of "
+            f"A file in the format {file_format.value} is not compressed as a whole; leave {GZIP} out of "
             f"{str(target)!r}."
         )
     return True

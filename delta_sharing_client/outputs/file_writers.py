@@ -25,7 +25,7 @@ from delta_sharing_client.plan.read_columns import check_nothing_left_out
 
 _TEMPORARY_SUFFIX = ".part"
 _LONGEST_PREFIX = 200
-# The default of the gzip command; the highest level takes three times as long for one percent.
+# The default of the gzip command; the highest level takes three times as long to save one percent.
 _GZIP_LEVEL = 6
 
 
@@ -39,21 +39,21 @@ def write_file(
 ) -> int:
     """Write ``batches``, which all have ``schema``, to ``target`` and return the number of rows.
 
-    The file gets its name only when it is complete; an existing one is unchanged if the read fails or the process ends.
-    With ``lasting`` a power cut does not lose it. Raises ``UsageError`` if ``target`` cannot be written,
+    The file gets its name only when it is complete; an existing file is unchanged if the read fails or the process
+    ends. With ``lasting``, the file survives a power failure. Raises ``UsageError`` if ``target`` cannot be written,
     ``UnsupportedFeatureError`` if columns were left out without the user's choice.
     """
     check_nothing_left_out(schema, f"The file '{target}'")
     compressed = is_compressed(target, file_format)
     try:
         if target.is_dir():
-            raise UsageError(f"Cannot write '{target}': it is a directory, and the name of a file was expected.")
+            raise UsageError(f"Cannot write '{target}': it is a directory. Give the name of a file.")
         _remove_left_behind(target)
         prefix = _temporary_prefix(target)
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=_TEMPORARY_SUFFIX, dir=target.parent)
         try:
             with _ended_by_signals(), os.fdopen(handle, "wb") as sink:
-                # Without locks no process could remove it later.
+                # On a file system without locks, the file is written too, but no later process can remove it.
                 with contextlib.suppress(OSError):
                     try_lock(handle)
                 rows = _write(batches, schema, sink, file_format, compressed=compressed)
@@ -95,18 +95,19 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _temporary_prefix(target: Path) -> str:
-    # Part of a long name, which with the suffix would exceed the limit of file systems.
+    # A long name is shortened, because with the suffix it would exceed the limit of file systems.
     return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST_PREFIX])}."
 
 
 def _remove_left_behind(target: Path) -> None:
-    """Remove temporary files of killed processes for ``target``; a running writer holds a lock on its file."""
+    """Remove the temporary files for ``target`` that killed processes left behind; a running writer holds a lock."""
     for entry in os.scandir(target.parent):
         if entry.name.startswith(_temporary_prefix(target)) and entry.name.endswith(_TEMPORARY_SUFFIX):
             with contextlib.suppress(OSError):
                 with open(entry.path, "r+b") as stream:
                     left_behind = try_lock(stream.fileno())
-                # Windows cannot remove an open file. The name is not reused: each writer creates its own.
+                # Removed after closing it, because Windows cannot remove an open file. No other writer can have taken
+                # the name, because each writer creates its own.
                 if left_behind:
                     os.unlink(entry.path)
 
@@ -116,7 +117,7 @@ def _write(
 ) -> int:
     if not compressed:
         return write_stream(batches, schema, sink, file_format)
-    # Without a name and a time, so that equal rows give equal bytes.
+    # The gzip header has no name and no time, so that equal rows give equal bytes.
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, sink, mtime=0) as packed:
         return write_stream(batches, schema, cast(BinaryIO, packed), file_format)
 
@@ -198,7 +199,7 @@ def _csv_text(column: pa.Array) -> pa.Array:
 
 
 def _as_text(kind: pa.DataType) -> bool:
-    """Return whether a CSV file has values of ``kind`` as this package's JSON text."""
+    """Return whether values of ``kind`` are written to CSV in this package's JSON form."""
     return (
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)

@@ -1,4 +1,4 @@
-"""Rows and values as JSON values."""
+"""Converts rows and values to JSON values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> tuple[list[tuple[object, ...]], bool]:
-    """Return at most ``most`` rows as tuples of JSON values, and whether there are more; takes no batch beyond them."""
+    """Return at most ``most`` rows as tuples of JSON values, and whether there are more. Takes no more batches than
+    needed."""
     rows: list[tuple[object, ...]] = []
     for batch in batches:
         columns = [json_values(column) for column in batch.slice(0, most + 1 - len(rows)).columns]

@@ -41,10 +41,11 @@ DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 _BACKENDS = get_args(DtypeBackend)
 # Two threads: one converts while the other waits for the GIL; more would be limited by memory bandwidth.
 _CONVERSION_THREADS = 2
-# Smaller batches are collected up to this many rows, because writing a column has a fixed cost.
+# Batches with fewer rows than the first number are collected up to about the second, because writing a column has a
+# fixed cost.
 _FEW_ROWS = 8192
 _TOGETHER = 65_536
-# A column with more bytes than this gets its memory from the system.
+# A column with more bytes than this is allocated by NumPy, not by Arrow.
 _LARGE = 16 * 1024 * 1024
 
 
@@ -73,17 +74,17 @@ def to_pandas(
         arrays = list(pool.map(operator.methodcaller("finish"), columns))
         on_decimals = sum(column.seconds for column in columns if isinstance(column, _Decimals))
         del columns
-    # Positions as keys first, because a dict would merge equal names.
+    # The columns are first named by position, because a dict would merge equal names.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
     frame.columns = pd.Index(schema.names)
     if report is not None and on_decimals > max(_LONG, (time.perf_counter() - began) / 2):
-        report.notes = (*report.notes, f"{on_decimals:.1f} s were spent on making decimals. {FASTER_DECIMALS}")
+        report.notes = (*report.notes, f"{on_decimals:.1f} s were spent on creating decimals. {FASTER_DECIMALS}")
     return frame
 
 
 def check_dtype_backend(dtype_backend: str | None) -> DtypeBackend:
-    """Return ``dtype_backend`` as one of ``numpy`` (also for ``None``), ``numpy_nullable`` and ``pyarrow``;
-    ``UsageError`` otherwise."""
+    """Return ``dtype_backend``, which must be ``numpy`` (the default for ``None``), ``numpy_nullable`` or ``pyarrow``;
+    otherwise raise ``UsageError``."""
     if dtype_backend is None:
         return "numpy"
     if dtype_backend in _BACKENDS:
@@ -112,7 +113,8 @@ def _append(columns: list[FrameColumn], batches: list[pa.RecordBatch]) -> None:
             column.append(array)
         return
     table = pa.Table.from_batches(batches)
-    # They are copied once more, in one call. Held columns are not combined, because their values may exceed one array.
+    # Copied columns are combined first, because writing them has a fixed cost. Held columns are not, because their
+    # values may not fit into one array.
     copied = [place for place, column in enumerate(columns) if column.is_copied]
     together = table.select(copied).combine_chunks()
     for place, array in zip(copied, together.columns, strict=True):
@@ -169,7 +171,7 @@ _NULLABLE_FLOATS: dict[pa.DataType, pd.api.extensions.ExtensionDtype] = {
     pa.float32(): pd.Float32Dtype(),
     pa.float64(): pd.Float64Dtype(),
 }
-# The name used before pandas 2.1.
+# ``PandasArray`` was the name before pandas 2.1.
 _NUMPY_ARRAY: Any = getattr(pd.arrays, "NumpyExtensionArray", None) or getattr(pd.arrays, "PandasArray", None)
 # Before pandas 2 there are only nanoseconds, so only the years 1677 to 2262.
 HAS_UNITS = int(pd.__version__.partition(".")[0]) >= 2
@@ -188,7 +190,7 @@ _LONG = 1.0
 class FrameColumn(abc.ABC):
     """Collects the arrays of one column in order; ``finish`` returns the pandas form.
 
-    ``is_copied``: arrays are copied to their place immediately.
+    With ``is_copied``, each array is copied to its place immediately.
     """
 
     is_copied = True
@@ -225,7 +227,8 @@ def frame_column(field: pa.Field, rows: int | None, backend: DtypeBackend) -> Fr
 def _target(
     field: pa.Field, backend: DtypeBackend
 ) -> tuple[npt.DTypeLike, Optional[pd.api.extensions.ExtensionDtype]] | None:
-    """Return the NumPy dtype for building the column and its pandas dtype, if different."""
+    """Return the NumPy dtype for building the column, and its pandas dtype if different; ``None`` if the column cannot
+    be built this way."""
     arrow = field.type
     if arrow in _NULLABLE:
         wants_mask = field.nullable or backend == "numpy_nullable"
@@ -248,7 +251,7 @@ class _Held(FrameColumn):
         self._field = field
         self._backend = backend
         self._schema = pa.schema([("", field.type)])
-        # As one-column tables, because converting thousands of arrays one by one is slow.
+        # Arrays are kept as one-column tables, because converting thousands of arrays one by one is slow.
         self._kept: list[pa.Table] = []
 
     def extend(self, array: pa.Array | pa.ChunkedArray) -> None:
@@ -257,7 +260,7 @@ class _Held(FrameColumn):
     append = extend
 
     def finish(self) -> object:
-        # Passed on and released: Arrow's memory is freed as soon as pandas' exists.
+        # No reference is kept here, so that Arrow's memory is freed as soon as the pandas form exists.
         kept, self._kept = self._kept, []
         column = pa.concat_tables(kept).column(0) if kept else pa.chunked_array([], self._field.type)
         kept.clear()
@@ -280,7 +283,7 @@ class _Filled(FrameColumn):
         self._values = values
 
     def _next(self, rows: int) -> npt.NDArray[Any]:
-        """Return the place of the next ``rows`` rows."""
+        """Return the part of the array for the next ``rows`` rows."""
         start, stop = self._length, self._length + rows
         if stop > len(self._values):
             self._resize(max(stop, len(self._values) * 2))
@@ -333,7 +336,7 @@ class _Placed(_Filled):
             build: Any = pandas_dtype.construct_array_type()
             return build(values, self._nulls(), copy=False)
         if self._mask is not None:
-            # Nulls in a NOT NULL column get the dtype that pandas would choose.
+            # A NOT NULL column that has nulls gets the dtype that pandas would choose.
             return pa.array(values, self._field.type, mask=self._mask).to_numpy(zero_copy_only=False)
         return values
 
@@ -364,7 +367,7 @@ class _Dates(_Filled):
         self._place(array, self._next(len(array)))
 
     def finish(self) -> object:
-        # With this wrapper pandas does not infer another dtype.
+        # With this wrapper, pandas does not infer a different dtype.
         return _NUMPY_ARRAY(self._filled())
 
     def _place(self, array: pa.Array, values: npt.NDArray[np.object_]) -> None:
@@ -384,7 +387,8 @@ class _Dates(_Filled):
         values[:] = made.to_numpy(dtype=object)
 
     def _covers(self, first: int, last: int, rows: int) -> bool:
-        """Return whether the calendar has the days, after extending it if that saves time for ``rows`` rows."""
+        """Return whether the calendar has the days ``first`` to ``last``, after extending it if that saves time for
+        ``rows`` rows."""
         length = len(self._calendar)
         if self._first <= first and last < self._first + length:
             return True
@@ -401,7 +405,7 @@ class _Dates(_Filled):
 
 
 class _Decimals(FrameColumn):
-    """Decimals, created as the batches arrive, in ``seconds``; rows with equal values share objects."""
+    """Decimals, created as the batches arrive, which took ``seconds``; rows with equal values share objects."""
 
     def __init__(self) -> None:
         self._made: list[npt.NDArray[np.object_]] = []
@@ -429,7 +433,7 @@ def _decimals(array: pa.Array) -> npt.NDArray[np.object_]:
     encoded = array.dictionary_encode()
     values = np.empty(len(encoded.dictionary) + 1, object)
     values[:-1] = encoded.dictionary.to_pandas().to_numpy(dtype=object)
-    # The last one stands for null.
+    # The last position stands for null.
     return values[encoded.indices.fill_null(len(values) - 1).to_numpy()]
 
 
@@ -450,7 +454,7 @@ def _convert(field: pa.Field, column: pa.ChunkedArray, backend: DtypeBackend) ->
     if not HAS_UNITS:
         column = _in_nanoseconds(field, column)
     if _nanoseconds_within(column.type):
-        # pyarrow would return integers for them inside structs and maps.
+        # Inside structs and maps, pyarrow would return integers for timestamps in nanoseconds.
         values = np.empty(len(column), dtype=object)
         for row, value in enumerate(_as_objects(field, column.to_pylist)):
             values[row] = value
@@ -466,8 +470,8 @@ def _as_objects(field: pa.Field, make: Callable[[], Any]) -> Any:
     except (ValueError, OverflowError) as error:
         raise UnsupportedFeatureError(
             f"The column '{field.name}' of type {field.type} has a value that Python cannot represent ({error}): "
-            "its dates and times have the years 1 to 9999. Read it with 'to_arrow()', or with the "
-            "'dtype_backend' of 'pyarrow'.",
+            "dates and times in Python have the years 1 to 9999. Read it with to_arrow(), or with "
+            "to_pandas(dtype_backend='pyarrow').",
             feature="dates beyond the years 1 to 9999",
         ) from None
 
@@ -481,7 +485,8 @@ def _nanoseconds_within(kind: pa.DataType, *, below: bool = False) -> bool:
 
 
 def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times in the form of pandas 1; ``UnsupportedFeatureError`` for values outside its range."""
+    """Convert times to nanoseconds, which pandas 1 needs. Raises ``UnsupportedFeatureError`` for values outside their
+    range."""
     unit: Callable[[str], pa.DataType]
     if pa.types.is_timestamp(column.type):
         unit = functools.partial(pa.timestamp, tz=column.type.tz)
@@ -493,15 +498,15 @@ def _in_nanoseconds(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray
         return column.cast(unit("ns"))
     except pa.ArrowInvalid:
         raise UnsupportedFeatureError(
-            f"The column '{field.name}' has times outside the range of pandas {pd.__version__}, which has nanoseconds: "
-            "from 1677 to 2262. Update to pandas 2, or read with 'to_arrow()'.",
+            f"The column '{field.name}' has times outside the range of pandas {pd.__version__}, which stores "
+            "nanoseconds: the years 1677 to 2262. Update to pandas 2, or read with to_arrow().",
             feature="timestamps in microseconds",
         ) from None
 
 
 def _writable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = column.to_numpy()
-    # A single chunk without nulls is Arrow's own memory.
+    # For a single chunk without nulls, the array is Arrow's own memory, which is read-only.
     return values if values.flags.writeable else values.copy()
 
 

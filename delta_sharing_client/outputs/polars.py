@@ -26,11 +26,12 @@ _TABLE_ROWS = 1_048_576
 
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
-    """Return ``table`` as a Polars frame; ``UnsupportedFeatureError`` for geometry if this Polars panics on it."""
+    """Return ``table`` as a Polars frame. Raises ``UnsupportedFeatureError`` for geometry if this version of Polars
+    panics on it."""
     polars = optional.load("polars", "polars")
     if not hasattr(polars, "BaseExtension") and any(map(has_extension, table.schema)):
         raise UnsupportedFeatureError(
-            f"Polars {polars.__version__} has no extension types, and the table has columns of geometry or geography."
+            f"Polars {polars.__version__} has no extension types, but the table has columns of geometry or geography."
             " Update Polars, or leave these columns out.",
             feature="geometry",
         )
@@ -39,7 +40,8 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 
 
 def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
-    """Return ``batches`` of the columns of ``schema``, whose text may be views, as one Polars frame."""
+    """Return ``batches`` as one Polars frame. They have the columns of ``schema``, but their text may be string
+    views."""
     polars = optional.load("polars", "polars")
     frames = [frame_of(table) for table in _tables(batches)] or [frame_of(schema.empty_table())]
     whole: pl.DataFrame = polars.concat(frames)
@@ -85,7 +87,7 @@ def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)
-        # Polars does not pass a limit above a filter; it stops taking rows.
+        # Polars does not pass on a limit that follows a filter, but stops taking rows once it has enough.
         eager = predicate is None
         begin = functools.partial(batches_of, asked, eager=eager, is_filtered_again=not eager)
         with contextlib.closing(RowStream(begin, small_first=not eager)) as batches:

@@ -1,6 +1,6 @@
-"""Rows that engines read on their own threads; such reads end with the program, and at Ctrl-C.
+"""Streams of rows that engines read on their own threads. They end with the program, and at Ctrl-C.
 
-Python informs these threads of neither. A thread that enters Python during the interpreter's shutdown aborts the
+Python tells such a thread about neither. A thread that enters Python during the interpreter's shutdown aborts the
 process, or never returns; and Python handles Ctrl-C only on the main thread, which may be waiting for such a thread.
 """
 
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from delta_sharing_client.run.batches import Batches
 
 Change = Callable[[pa.RecordBatch], list[pa.RecordBatch]]
-"""Returns the batches to return for a batch; none if none of its rows is wanted."""
+"""Converts a batch to the batches to return; an empty list if none of its rows is wanted."""
 
 # With ``small_first``: the number of first rows that come in small batches, and the rows per small batch.
 _SMALL_ROWS, _SMALL_BATCH = 32_768, 1024
-# Seconds to wait at the end of the program: at most, and without a call until a consumer counts as stopped.
+# At the end of the program: the maximum number of seconds to wait, and the seconds without a call after which a
+# consumer counts as stopped.
 _AT_MOST = 0.9
 _QUIET = 0.1
 
@@ -44,8 +45,8 @@ class RowStream(Iterator[pa.RecordBatch]):
     """The rows of the read that ``begin`` starts, converted by ``change``. Closing or dropping the stream ends the
     read.
 
-    With ``small_first`` the first batches are small, because each thread of an engine takes one before it knows that it
-    has enough.
+    With ``small_first`` the first batches are small, because each thread of an engine takes one before the engine knows
+    that it has enough rows.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class RowStream(Iterator[pa.RecordBatch]):
         self._batches = self._apart(begin) if is_alien else begin()
 
     def _apart(self, begin: Callable[[], Batches]) -> Batches:
-        """Call ``begin`` on another thread, if this thread cannot be interrupted."""
+        """Call ``begin`` on a new thread, because this thread cannot be interrupted."""
         future: Future[Batches] = Future()
 
         def run() -> None:
@@ -108,7 +109,7 @@ class RowStream(Iterator[pa.RecordBatch]):
             self._batches.close()
 
     def _refusal(self) -> UsageError:
-        return UsageError("The read cannot continue: it was closed, or interrupted, or the program is ending.")
+        return UsageError("The read cannot continue: it was closed or interrupted, or the program is ending.")
 
     def interrupt(self) -> None:
         """End the read if Ctrl-C applies to it."""
@@ -125,7 +126,7 @@ class RowStream(Iterator[pa.RecordBatch]):
 def stream_reader(
     schema: pa.Schema, begin: Callable[[], Batches], change: Change | None = None, *, small_first: bool = False
 ) -> pa.RecordBatchReader:
-    """Return a ``RowStream`` as a reader; ``schema`` is that of its batches."""
+    """Return a ``RowStream`` as a reader; ``schema`` is the schema of its batches."""
     return pa.RecordBatchReader.from_batches(schema, RowStream(begin, change, small_first=small_first))
 
 
@@ -151,8 +152,8 @@ def _is_main() -> bool:
 
 
 def _is_alien() -> bool:
-    """Return whether Python did not start this thread, as with an engine's threads."""
-    # Python may have named such threads since.
+    """Return whether this thread was not started by Python, but, for example, by an engine."""
+    # Python may meanwhile list such a thread, under the name "Dummy-...".
     return all(
         thread.name.startswith("Dummy-") for thread in threading.enumerate() if thread.ident == threading.get_ident()
     )
@@ -160,16 +161,17 @@ def _is_alien() -> bool:
 
 # === Ctrl-C ===
 
-# Python writes the number of each signal into one end when it arrives, before any handler; the other end is read.
+# When a signal arrives, Python writes its number into the first socket, before it calls a handler; ``_listen`` reads
+# the second one.
 _signal_sockets: tuple[socket.socket, socket.socket] | None = None
 # The time of the last Ctrl-C, and the main thread's position then.
 _NEVER: tuple[float, object] = (-math.inf, None)
 _interrupted = _NEVER
-# Within this many seconds, a main thread that has not moved is assumed to wait for a read that starts.
+# For this many seconds after Ctrl-C, a main thread that has not moved is assumed to wait for a read that is starting.
 _FRESH = 2.0
 
 
-# Called at Ctrl-C by the thread that listens.
+# Functions that the thread of ``_listen`` calls at Ctrl-C.
 _interrupts: list[Callable[[], object]] = []
 
 
@@ -210,7 +212,7 @@ def _listen(sock: socket.socket) -> None:
         try:
             numbers = sock.recv(64)
         except TimeoutError:
-            _interrupted = _NEVER  # a frame keeps its variables
+            _interrupted = _NEVER  # the frame would keep its variables alive
             sock.settimeout(None)
             continue
         if not numbers:
@@ -223,8 +225,8 @@ def _listen(sock: socket.socket) -> None:
 
 
 def _ends_the_call(handler: object) -> bool:
-    """Return whether a handler of SIGINT raises ``KeyboardInterrupt``: Python's default does, and that of a Spark
-    session.
+    """Return whether a handler of SIGINT raises ``KeyboardInterrupt``, as Python's default handler and a Spark
+    session's do.
 
     A program with its own handler decides for itself what to end.
     """
@@ -233,20 +235,20 @@ def _ends_the_call(handler: object) -> bool:
 
 
 def _is_interrupted() -> bool:
-    """Return whether Ctrl-C arrived while the main thread was waiting for another thread, and it has not run since."""
+    """Return whether Ctrl-C arrived a short while ago, and the main thread has not run since."""
     when, place = _interrupted
     return time.monotonic() - when < _FRESH and place == _main_place()
 
 
 def _main_place() -> object:
-    # Documented despite its underscore; no other function returns the position of another thread.
+    # ``_current_frames`` is documented despite its underscore; no other function returns another thread's position.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    # Not its id, which the frame of a later wait may have.
+    # The frame itself, because a later frame may have the same id.
     return None if frame is None else (frame, frame.f_lasti)
 
 
 def _after_fork() -> None:
-    # The streams, and the interrupts, belong to the parent.
+    # The streams and the functions to call at Ctrl-C belong to the parent.
     global _signal_sockets
     _streams.clear()
     _interrupts.clear()

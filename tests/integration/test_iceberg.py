@@ -574,9 +574,9 @@ def test_unsupported_operations_on_iceberg_tables_are_refused(
         next(iter(table.follow(tmp_path / "cursor")))
     with pytest.raises(UsageError, match="Snapshot ids have no order"):
         table.history(1)
-    with pytest.raises(UnsupportedFeatureError, match="row lineage exists since version 3: leave row_lineage out"):
+    with pytest.raises(UnsupportedFeatureError, match=r"row lineage needs version 3\. Leave row_lineage out"):
         table.scan(row_lineage=True).to_arrow()
-    with pytest.raises(UnsupportedFeatureError, match="row lineage exists since version 3: leave row_lineage out"):
+    with pytest.raises(UnsupportedFeatureError, match=r"row lineage needs version 3\. Leave row_lineage out"):
         table.scan(row_lineage=True).schema  # noqa: B018 - it asks the server
 
 
@@ -681,7 +681,7 @@ def test_empty_manifest_list_is_an_error(made: HandMade, server: IcebergServer) 
     made.commit([], summary={"operation": "append", "total-data-files": "2"})
     server.share("t", made.metadata)
 
-    with pytest.raises(DataError, match="seems to be cut off"):
+    with pytest.raises(DataError, match="may be truncated"):
         server.table().scan().to_arrow()
     made.metadata["snapshots"][0]["summary"] = {"operation": "delete", "total-data-files": "0"}
     assert server.table().scan().count() == 0

@@ -88,7 +88,7 @@ def test_snapshots_before_version_3_have_null_lineage(name: str, number: int) ->
 
 @pytest.mark.parametrize("name", ["plain", "version-1"])
 def test_tables_without_row_lineage_are_refused_by_name(name: str) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="row lineage exists since version 3: leave") as caught:
+    with pytest.raises(UnsupportedFeatureError, match=r"row lineage needs version 3\. Leave") as caught:
         lake.read(name, ScanRequest(row_lineage=True))
     assert "SET TBLPROPERTIES ('format-version' = '3')" in str(caught.value)
     assert (caught.value.feature, caught.value.table) == ("row lineage", name)

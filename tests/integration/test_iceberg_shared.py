@@ -134,9 +134,9 @@ def test_commands_refuse_what_iceberg_tables_do_not_support(fails: Callable[...,
         ExitCode.DATA, "copy", "demo.lake.plain", str(tmp_path / "copy")
     )
     refused = fails(ExitCode.DATA, "read", "demo.lake.plain", "--row-lineage")
-    assert "row lineage exists since version 3" in refused
+    assert "row lineage needs version 3" in refused
     refused = fails(ExitCode.USAGE, "read", "demo.lake.branches", "--version", "none")
-    assert "or the name of a branch or tag, found 'none'. There are 'audit', 'first', 'main'" in refused
+    assert "or the name of a branch or tag, found 'none'. The table has 'audit', 'first', 'main'" in refused
     assert "only Iceberg tables have branches" in fails(ExitCode.USAGE, "head", "demo.shop.orders", "--version", "x")
     assert "Expected a number" in fails(ExitCode.USAGE, "describe", "demo.shop.m", "--kind", "model", "--version", "x")
 

@@ -270,13 +270,13 @@ def test_unsupported_dataset_operations_are_refused(table: ds.SharedTable) -> No
     with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
         fragment.scanner(pa.schema([("id", pa.string())]))
     for refused in (dataset.join, dataset.join_asof, dataset.sort_by):
-        with pytest.raises(ds.UnsupportedFeatureError, match="A dataset of a shared table has no"):
+        with pytest.raises(ds.UnsupportedFeatureError, match="A dataset of a shared table does not support"):
             refused("id")
     with pytest.raises(ds.UnsupportedFeatureError, match="cannot be replaced"):
         dataset.replace_schema(dataset.schema)
     with pytest.raises(ds.UsageError, match="The column 'nope' is not in the table"):
         dataset.to_table(columns=["nope"])
-    with pytest.raises(ds.UsageError, match="The column 'ID' is spelled 'id'"):
+    with pytest.raises(ds.UsageError, match="The column 'ID' must be spelled 'id'"):
         dataset.to_table(columns=["ID"])
     with pytest.raises(FileNotFoundError):
         pads.UnionDataset(dataset.schema, [dataset]).to_table()

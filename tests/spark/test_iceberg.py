@@ -107,7 +107,7 @@ def test_row_lineage_equals_that_of_the_iceberg_runtime(spark: Any, shared: Any)
     assert rows_of(found.where("_row_id > 50").select("id")) == rows_of(wanted.where("_row_id > 50").select("id"))
     frame = ds.SharingClient(shared.profile_path).table("demo.made.lineage").scan(row_lineage=True).to_spark(spark)
     assert rows_of(frame) == rows_of(wanted)
-    with pytest.raises(Exception, match="row lineage exists since version 3"):
+    with pytest.raises(Exception, match="row lineage needs version 3"):
         ds.load_as_spark(url(shared, "plain"), row_lineage=True)
 
 

@@ -58,7 +58,7 @@ def test_compressed_files_are_reproducible(serve_demo: Any, tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (["--to", "x.parquet.gz"], "is not compressed as a whole; leave .gz out"),
-        (["--to", "x.gz"], "Cannot tell the format of 'x.gz' from its ending"),
+        (["--to", "x.gz"], "Cannot tell the format of 'x.gz' from its extension"),
         (["--json", "--format", "csv"], "The option --json writes JSON lines"),
     ],
 )

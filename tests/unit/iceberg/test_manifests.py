@@ -91,10 +91,10 @@ def test_files_have_no_row_ids_if_the_manifest_has_none(made: HandMade) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"added_files_count": 3}, "it has 3 added files, found 2"),
-        ({"existing_files_count": 1}, "it has 1 existing files, found 0"),
-        ({"manifest_length": 10**6}, "it has 1000000 bytes, found"),
-        ({"content": 1}, "other files than it says"),
+        ({"added_files_count": 3}, "states 3 added files, but the file has 2"),
+        ({"existing_files_count": 1}, "states 1 existing files, but the file has 0"),
+        ({"manifest_length": 10**6}, "states 1000000 bytes, but the file has"),
+        ({"content": 1}, "its header does not state that it lists files"),
     ],
 )
 def test_contradictory_manifest_lists_are_refused(made: HandMade, fields: dict[str, Any], reason: str) -> None:
@@ -110,9 +110,9 @@ def test_file_counts_of_a_manifest_may_be_missing(made: HandMade) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"record_count": -1}, "is not one of Iceberg's"),
-        ({"file_size_in_bytes": -5}, "is not one of Iceberg's"),
-        ({"content": 9}, "is not one of Iceberg's"),
+        ({"record_count": -1}, "does not have the form that Iceberg defines"),
+        ({"file_size_in_bytes": -5}, "does not have the form that Iceberg defines"),
+        ({"content": 9}, "does not have the form that Iceberg defines"),
         ({"content": 1}, "files of the content POSITION_DELETES"),
     ],
 )
@@ -125,13 +125,13 @@ def test_an_unknown_status_is_refused() -> None:
     data = avro_file(manifest_schema(), [{"status": 3, "data_file": _file(1)}])
     manifest = Manifest(path="m.avro", length=len(data), spec_id=0)
 
-    with pytest.raises(DataError, match="has the status 3"):
+    with pytest.raises(DataError, match="found the status 3"):
         list(read_manifest(data, manifest, statistics=range(1, 10)))
 
 
 def test_partition_spec_of_a_manifest_is_checked(made: HandMade) -> None:
     made.metadata["partition-specs"].append({"spec-id": 1, "fields": []})
-    with pytest.raises(DataError, match="its partition spec is b'1'"):
+    with pytest.raises(DataError, match="states the partition spec 0, but the file has b'1'"):
         _read(made, [_file(1)], spec_id=1, partition_spec_id=0)
 
 
@@ -235,11 +235,11 @@ def test_index_without_delete_files_gives_no_deletes() -> None:
     [
         ([_vector(5), _vector(6)], "a second deletion vector"),
         ([_vector(4)], "older than its data file"),
-        ([_vector(6, partition={"1000": 6})], "another partition than its data file"),
-        ([_positions(6, referenced_data_file="d", spec_id=2)], "another partition than its data file"),
+        ([_vector(6, partition={"1000": 6})], "its partition differs from that of its data file"),
+        ([_positions(6, referenced_data_file="d", spec_id=2)], "its partition differs from that of its data file"),
         ([_vector(6, content_offset=None)], "its offset and its size"),
         ([_vector(6, content_size=7)], "at least 8 bytes, found 7"),
-        ([_equality(6, equality_ids=())], "the columns by which it deletes"),
+        ([_equality(6, equality_ids=())], "the columns that it compares"),
     ],
 )
 def test_contradictory_deletes_are_refused(deletes: list[File], reason: str) -> None:
@@ -287,7 +287,7 @@ def test_positions_are_grouped_by_data_file(made: HandMade) -> None:
 
 def test_contradictory_position_delete_files_are_refused(made: HandMade) -> None:
     data = _position_file(made, [("a", 5)])
-    with pytest.raises(DataError, match="says that it has 2 rows, found 1"):
+    with pytest.raises(DataError, match="states 2 rows, but the file has 1"):
         read_positions(data, 2, "p.parquet")
     with pytest.raises(DataError, match="0 or more, found -1"):
         read_positions(_position_file(made, [("a", -1)]), 1, "p.parquet")
