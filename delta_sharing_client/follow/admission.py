@@ -1,8 +1,8 @@
 """Chooses the files of a micro-batch: which files of a commit, in which order, and how many.
 
 The rules are those of the JVM connector: a file is admitted if both budgets are above zero, and counted afterwards. So
-at least one file is always admitted, and the last one may exceed the bytes. Files of one *unit* are admitted together:
-the change files of one commit, so that an update's pre-image and post-image are in one batch.
+at least one file is always admitted, and the last one may exceed the limit of bytes. Files of one *unit* are admitted
+together, such as the change files of one commit, so that an update's pre-image and post-image are in one batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ BASE = -1
 
 
 class Position(NamedTuple):
-    """How far a stream has read: all versions before ``version``, and the files of ``version`` up to ``place``."""
+    """How far a stream has read: all versions before ``version``, and the files of ``version`` up to and including the
+    one at index ``place``."""
 
     version: int
     place: int = BASE
@@ -28,8 +29,8 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class VersionFiles:
-    """The files of one version that a stream reads, in order, with their units; or the reason why it cannot read the
-    version."""
+    """The files of one version that a stream reads, in order, with their units; or the error because of which it cannot
+    read the version."""
 
     version: int
     files: tuple[SharedFile, ...] = ()
@@ -39,7 +40,7 @@ class VersionFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The limits of one micro-batch; ``None``: no limit."""
+    """The limits of one micro-batch; ``None`` means no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -85,8 +86,9 @@ def appended_files(files: Sequence[SharedFile], version: int, on_change: OnChang
     if removes and adds and on_change is not OnChange.IGNORE_CHANGES:
         raise DataError(
             f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits "
-            "out, set the option 'skipChangeCommits' to 'true'; to get the rewritten files whole (rows come again), "
-            "set 'ignoreChanges'; to see each change, start anew with 'readChangeFeed' and a new checkpoint.",
+            "out, set the option 'skipChangeCommits' to 'true'; to get all rows of the rewritten files (unchanged rows "
+            "come again), set 'ignoreChanges'; to see each change, start anew with 'readChangeFeed' and a new "
+            "checkpoint.",
             version=version,
         )
     if removes and not adds and on_change is OnChange.FAIL:
@@ -119,11 +121,11 @@ def units(files: Sequence[SharedFile]) -> tuple[int, ...]:
 
 
 def file_id(file: SharedFile) -> str:
-    """Return the server's id of a file; raise ``DataError`` if there is none."""
+    """Return the server's id of a file. Raises ``DataError`` if there is none."""
     if file.file_id is None:
         raise DataError(
-            "The server sent a file without id; a stream needs ids to find its place again after a restart. Ask the "
-            "provider to upgrade the server, or read the table with 'spark.read'."
+            "The server sent a file without an id, but a stream needs ids to find its position after a restart. Ask "
+            "the provider to upgrade the server, or read the table with 'spark.read'."
         )
     return file.file_id
 

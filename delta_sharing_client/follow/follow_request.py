@@ -1,4 +1,4 @@
-"""The request of a follower: table, start, limits, and the words of its messages."""
+"""The request of a follower: the table, the start, the limits, and the words of its messages."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class OnChange(enum.Enum):
 class Words:
     """Words of messages, which differ between a checkpoint and a cursor.
 
-    ``place`` names the store of the position, ``anew`` is the advice to start again, ``again`` the advice to
-    continue, and ``batch`` the unit of reading. ``starting_version`` names an option, and ``max_outage`` is a
-    sentence about one.
+    ``place`` names the store of the position, ``anew`` is the advice to start from the beginning, ``again`` the advice
+    to continue, and ``batch`` names the unit of reading. ``starting_version`` names the option for the start, and
+    ``max_outage`` is a sentence about the option for outages.
     """
 
     place: str
@@ -56,8 +56,8 @@ class FollowRequest:
     """The table to follow, and how.
 
     ``columns``, ``filter`` and ``response_format`` of ``read`` apply to all rows. ``max_files`` and ``max_bytes`` limit
-    one batch; ``None``: no limit. ``version_interval`` is the time between requests of the latest version, and
-    ``max_outage`` how long a server may not respond, both in seconds. With ``whole_versions``, a batch after the
+    one batch; ``None`` means no limit. ``version_interval`` is the time between requests for the latest version, and
+    ``max_outage`` is how long the server may not respond, both in seconds. With ``whole_versions``, a batch after the
     snapshot contains whole versions.
     """
 

@@ -48,7 +48,7 @@ class Selected:
 class VersionClock:
     """The table's latest version, requested at most once per interval, or frozen for a query that ends by itself.
 
-    While the server has not responded for less than ``max_outage`` seconds, the version stays the same.
+    If the server does not respond, the version stays the same for up to ``max_outage`` seconds.
     """
 
     ask: Callable[[], int]
@@ -85,9 +85,11 @@ class VersionClock:
             self._asked_at = self.now()
             self.went_back = self.known is not None and version < self.known
             if self.went_back:
-                # The server lags behind, or is one of several: the newer version exists.
+                # The newer version exists: this server lags behind, or is one of several.
                 _LOG.warning(
-                    "the server says version %d after it said %d; no older version is read", version, self.known
+                    "The server reports version %d after it reported version %d; the stream stays at the newer one.",
+                    version,
+                    self.known,
                 )
             self.known = version if self.known is None else max(version, self.known)
         return self.known
@@ -104,7 +106,7 @@ class VersionClock:
 
 
 def may_pass(error: DeltaSharingError) -> bool:
-    """Whether ``error`` means that the server is down or busy, and not that the request is wrong."""
+    """Return whether ``error`` means that the server is down or busy, and not that the request is wrong."""
     if isinstance(error, RequestError):
         return error.status in RETRIED_STATUSES
     return isinstance(error, TransportError)
@@ -117,9 +119,9 @@ def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
         return error
     if isinstance(error, DataError) and error.status == HTTPStatus.NOT_FOUND:
         error.message = (
-            "A data file that is still to be read is gone (HTTP status 404): the provider has vacuumed it, and its "
-            f"rows are lost here. To go on without them, {words.anew}, with {words.starting_version} or without it "
-            "(the whole table, then its changes)."
+            "A data file that is still to be read does not exist any more (HTTP status 404): the provider has vacuumed "
+            f"it, and its rows are lost here. To go on without them, {words.anew}, with {words.starting_version} or "
+            "without it (the whole table, then its changes)."
         )
         return error
     again = words.again.capitalize()
@@ -164,8 +166,8 @@ class Follower:
     def next_offset(self, start: AnyOffset, budget: BatchLimits | None) -> AnyOffset:
         """Return the end of the batch after ``start``; an equal offset if there is nothing to read.
 
-        A ``budget`` of ``None`` is no limit. The first result of a new stream always differs from ``start``, because it
-        contains the beginning of the stream, so that a restart does not choose another one.
+        A ``budget`` of ``None`` means no limit. The first result of a new stream always differs from ``start``, because
+        it records where the stream begins, so that a restart begins there, too.
         """
         resolved = self._resolve() if isinstance(start, Beginning) else start
         self.check(resolved)
@@ -188,7 +190,7 @@ class Follower:
         while current.version <= latest:
             window = self._tail_at(current, latest)
             if response_format not in (None, window.response_format):
-                break  # a batch is planned in one format, because the places of its two ends count files in it
+                break  # a batch is planned in one format, because its start and end count files in that format
             response_format = window.response_format
             reached = self._advance(current, window, budget)
             found_files = any(True for selected in self._between(current, reached) if selected.files)
@@ -331,7 +333,7 @@ class Follower:
         if not _fits(window, expected):
             raise DataError(
                 f"The {self._words.place} counts files in {expected.value} format, but the server responds in "
-                f"{window.response_format.value} format, whose files have other ids; {self._words.anew}.",
+                f"{window.response_format.value} format, whose files have different ids; {self._words.anew}.",
                 table=self._table.name,
                 version=window.first,
             )
@@ -344,9 +346,9 @@ class Follower:
         there = file_id(files[position.place]) if position.place < len(files) else None
         if there != offset.last_file:
             raise DataError(
-                f"The {self._words.place} has the file '{offset.last_file}' at place {position.place} of version "
+                f"The {self._words.place} has the file '{offset.last_file}' at index {position.place} of version "
                 f"{position.version}, but the server now has {repr(there) if there else 'fewer files'} there, so the "
-                f"stream cannot find its place; {self._words.anew}.",
+                f"stream cannot find its position; {self._words.anew}.",
                 table=self._table.name,
                 version=position.version,
             )
@@ -359,7 +361,7 @@ class Follower:
     def check(self, offset: Offset) -> None:
         """Check an offset against the current table, once for each table and schema.
 
-        Raises ``UsageError`` if it belongs to another table or kind of stream, ``SchemaChangeError`` if the schema
+        Raises ``UsageError`` if it belongs to a different table or kind of stream, ``SchemaChangeError`` if the schema
         changed incompatibly after it was written, or if this cannot be checked.
         """
         key = (offset.table_id, offset.schema_hash)
@@ -373,12 +375,13 @@ class Follower:
         self._checked.add(key)
 
     def _check_same_table(self, offset: Offset) -> None:
-        """Check a table whose version decreased: the server may lag behind, or the table was created again."""
+        """Raise ``UsageError`` if the table, whose version decreased, was created again; the server may only lag
+        behind."""
         table_id = self._table.describe().metadata.id
         check_restart(offset, self._words, table_id=table_id, change_feed=self._options.read_change_feed)
 
     def _check_schema(self, offset: Offset) -> None:
-        """Check a schema that changed since the offset was written: the stream continues only after additions."""
+        """Check that the stream can continue although the schema changed after the offset was written."""
         position = offset.position
         version = position.version if offset.in_snapshot or position.place != BASE else position.version - 1
         if version < 0:
@@ -386,8 +389,8 @@ class Follower:
         then = self._table.metadata_at(version)
         if then is None:
             raise SchemaChangeError(
-                f"The table's schema changed since the {self._words.place} was written, and the server does not tell "
-                f"what it was in version {version}, so whether the stream can go on is not known; {self._words.anew}, "
+                f"The table's schema changed since the {self._words.place} was written, and the server does not return "
+                f"the schema of version {version}, so it is unknown whether the stream can go on; {self._words.anew}, "
                 f"with {self._words.starting_version} {position.version} to go on from there.",
                 table=self._table.name,
                 version=version,

@@ -31,13 +31,13 @@ class _StoredOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Offset(_StoredOffset, frozen=True, kw_only=True, rename="camel"):
-    """Everything before ``position`` has been read: the versions before ``version``, and its files up to ``place``.
+    """The position of a stream that has read all versions before ``version``, and its files up to index ``place``.
 
-    ``first_version`` is the version at which the stream began: that of its initial snapshot if it is
-    ``from_snapshot``, or the first one of the tail. ``in_snapshot`` says that it is still in that snapshot, and
-    ``change_feed`` that its rows are those of the change feed. Files are in order of their ids in
-    ``response_format``; repeated queries must have ``last_file`` at ``place``. ``table_id`` is ``metaData.id`` of the
-    table, and ``schema_hash`` a fingerprint of the schema under which the stream read.
+    ``first_version`` is the version at which the stream began: its initial snapshot's if it is ``from_snapshot``,
+    otherwise the first version whose changes it read. ``in_snapshot`` says that it is still in that snapshot;
+    ``change_feed``, that it reads the change feed. Files are in the order of their ids in ``response_format``; when the
+    version is requested again, ``last_file`` must be at ``place`` again. ``table_id`` is ``metaData.id`` of the table,
+    and ``schema_hash`` a fingerprint of the schema with which the stream read.
     """
 
     table_id: str
@@ -56,7 +56,7 @@ class Offset(_StoredOffset, frozen=True, kw_only=True, rename="camel"):
         return Position(self.version, self.place)
 
     def at(self, position: Position, **changes: Any) -> Offset:
-        """Return this offset with another position, and with ``changes`` of other attributes."""
+        """Return a copy of this offset with the given position, and with ``changes`` of other attributes."""
         return replace(self, version=position.version, place=position.place, **changes)
 
 
@@ -73,7 +73,8 @@ AnyOffset = Union[Offset, Beginning]
 
 
 def parse_offset(value: object, words: Words) -> AnyOffset:
-    """Parse a stored offset; ``UsageError`` if it is not from this package, or from another version of it."""
+    """Parse a stored offset. Raises ``UsageError`` if it was not written by this package, or by a version of it that
+    used a different form."""
     if not isinstance(value, Mapping):
         raise UsageError(f"Expected an offset of this package in the {words.place}, found {value!r}; {words.anew}.")
     version = value.get("sourceVersion", 0)
@@ -98,11 +99,12 @@ def parse_offset(value: object, words: Words) -> AnyOffset:
 
 
 def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: bool) -> None:
-    """Raise ``UsageError``, with the difference and what to do, if ``offset`` is of another table or kind of read."""
+    """Raise ``UsageError`` if ``offset`` belongs to a different table or kind of stream; it says what differs, and what
+    to do."""
     if offset.table_id != table_id:
         raise UsageError(
             f"The {words.place} belongs to the table with id '{offset.table_id}', but the table now has the id "
-            f"'{table_id}': it was deleted and created anew, or the path names another table. To read it from its "
+            f"'{table_id}': it was deleted and created anew, or the path names a different table. To read it from its "
             f"beginning, {words.anew}."
         )
     if offset.change_feed != change_feed:
@@ -114,7 +116,8 @@ def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: b
 
 
 def check_order(start: Offset, end: Offset, words: Words) -> None:
-    """Raise ``UsageError`` if ``end`` is before ``start`` or of another stream (a checkpoint changed by hand)."""
+    """Raise ``UsageError`` if ``end`` is before ``start`` or belongs to a different table, as after a change by
+    hand."""
     backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
     if backwards or end.table_id != start.table_id:
         raise UsageError(

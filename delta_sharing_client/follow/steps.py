@@ -143,9 +143,9 @@ class Follow:
     """The steps of ``SharedTable.follow``, for ``for`` and ``async for``.
 
     A loop continues at the cursor, which only one loop can use at a time. It raises ``UsageError`` for a cursor that is
-    broken, in use or of another table; ``SchemaChangeError`` for a change of the schema other than added
-    columns and widened types; ``UnsupportedFeatureError`` for columns that cannot be read, unless the columns
-    were named; ``DataError`` for versions that the provider has removed; and the errors of the server and the network.
+    broken, in use, or belongs to a different table; ``SchemaChangeError`` for a change of the schema other than added
+    columns and widened types; ``UnsupportedFeatureError`` for columns that cannot be read, unless other columns were
+    selected; ``DataError`` for versions that the provider has removed; and the errors of the server and the network.
 
     Examples
     --------
@@ -207,7 +207,7 @@ def follow(
 ) -> Follow:
     """See ``SharedTable.follow``."""
     if trigger not in (None, AVAILABLE_NOW):
-        raise UsageError(f"'trigger' must be '{AVAILABLE_NOW}', or left out to wait for ever; found {trigger!r}.")
+        raise UsageError(f"'trigger' must be '{AVAILABLE_NOW}', or left out to wait forever; found {trigger!r}.")
     first = request.starting_version
     if first not in (None, "latest") and (not isinstance(first, int) or isinstance(first, bool) or first < 0):
         raise UsageError(f"'starting_version' must be an integer of 0 or more, or 'latest'; found {first!r}.")
@@ -223,10 +223,10 @@ def follow(
             raise UsageError(f"'{name}' must be a number of {least} or more, found {value!r}.")
     if options.access_mode is AccessMode.DIR:
         raise UsageError(
-            "A table is followed by URL only, but 'access_mode' is 'dir': leave that out, or read the table's changes "
-            "with changes()."
+            "A table can only be followed by URL, but 'access_mode' is 'dir'. Leave that out, or read the table's "
+            "changes with changes()."
         )
-    # Every name of a file leads to the same lock.
+    # Resolved, so that all names of one file use the same lock.
     return Follow(rest, request, options, Path(os.path.realpath(expanded(cursor))), trigger == AVAILABLE_NOW)
 
 
@@ -255,7 +255,7 @@ class _Steps:
         self.state = self._cursor.read()
         self._repeats = self.state.begun is not None
         request, options = self._request, self._options
-        # If the first request gets no response, a wrong address is more likely than an outage.
+        # The first request does not wait for an outage to end: a wrong address is more likely the reason.
         with self._rest.about(request.table):
             self._head = self._describe(FollowedTable(self._rest, request, options, options))
         with self._telling():
@@ -280,8 +280,8 @@ class _Steps:
         with self._telling():
             if self.state.begun is not None and not self._repeats:
                 raise UsageError(
-                    f"The changes of step {self.state.number} were not committed: call 'commit()' of them once they "
-                    "are stored, before the next ones are taken."
+                    f"The changes of step {self.state.number} were not committed. Once they are stored, call their "
+                    "method commit() before taking the next ones."
                 )
             if self.state.begun is None and not self._begin_step():
                 return None
@@ -325,7 +325,7 @@ class _Steps:
         try:
             end = self._follower.next_offset(start, self._follower.budget())
         except SchemaChangeError:
-            # Added columns do not stop the loop: the next steps have them.
+            # Added columns do not stop the loop; the next steps include them.
             self._head = self._describe(self._table)
             self._follower = Follower(self._table, self._head, self._follower.clock)
             end = self._follower.next_offset(start, self._follower.budget())
@@ -351,8 +351,8 @@ class _Steps:
         files = [file for selected in all_selected for file in selected.files]
         if len(files) != state.files:
             raise DataError(
-                f"The changes up to version {end.version - 1} had {state.files} files when they were handed "
-                f"out first, and have {len(files)} now: the provider has removed some. To go on without them, "
+                f"The changes up to version {end.version - 1} had {state.files} files when they were returned first, "
+                f"but have {len(files)} now: the provider has removed some. To go on without them, "
                 f"{self._cursor.words.anew}.",
                 table=self._table.name,
             )
@@ -414,7 +414,7 @@ _FORM = 1
 class State:
     """The content of a cursor: ``number`` steps are committed, up to ``committed``; the next one ends at ``begun``.
 
-    ``begun`` is ``None`` until the next step, with ``files`` files, is returned. ``id`` identifies the cursor.
+    ``begun`` is ``None`` until the next step is returned, which has ``files`` files. ``id`` identifies the cursor.
     """
 
     id: str
@@ -425,7 +425,7 @@ class State:
 
 
 class CursorFile:
-    """The cursor of a reader of ``table`` of the server at ``endpoint``, in the file ``path``; it survives crashes.
+    """The cursor of a reader, in the file ``path``, for ``table`` on the server at ``endpoint``. It survives crashes.
 
     The end of a step is saved before its rows are returned, and the step is saved as committed after they are stored. A
     reader that crashes in between gets the same step again, even if the table has changed::
@@ -442,14 +442,15 @@ class CursorFile:
             again="follow the table again",
             batch="step",
             starting_version="'starting_version'",
-            max_outage="With 'max_outage', in seconds, a longer outage is waited for.",
+            max_outage="With 'max_outage', in seconds, the loop waits for the server during longer outages.",
         )
         self._table = str(table)
         self._endpoint = endpoint
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the cursor for this process; ``UsageError`` if another program uses it or the file cannot be written."""
+        """Lock the cursor for this process. Raises ``UsageError`` if another program uses it, or its file cannot be
+        written."""
         taken = (
             f"The cursor '{self.path}' is in use: another program follows the table with it. End that one, or choose "
             "another cursor."
@@ -462,7 +463,7 @@ class CursorFile:
     def read(self) -> State:
         """Return the state of the cursor, or a new one if there is no file.
 
-        Raises ``UsageError`` if the file is not a cursor, or of another table or server.
+        Raises ``UsageError`` if the file is not a cursor, or belongs to a different table or server.
         """
         try:
             text = self.path.read_bytes()
@@ -479,7 +480,7 @@ class CursorFile:
             )
         begun = None if fields["begun"] is None else parse_offset(fields["begun"], self.words)
         if isinstance(begun, Beginning):
-            raise self._broken("its step ends where a table begins")
+            raise self._broken("its field 'begun' is not the end of a step")
         return State(
             fields["id"], fields["number"], parse_offset(fields["committed"], self.words), begun, fields["files"]
         )
@@ -507,7 +508,7 @@ class CursorFile:
         kinds = (("id", str), ("number", int), ("files", int), ("committed", dict), ("begun", (dict, type(None))))
         for name, kind in kinds:
             if not isinstance(value.get(name), kind) or (name == "begun" and name not in value):
-                raise self._broken(f"its field '{name}' is missing or of another type")
+                raise self._broken(f"its field '{name}' is missing or has the wrong type")
         return value
 
     def _broken(self, reason: str) -> DeltaSharingError:

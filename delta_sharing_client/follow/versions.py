@@ -73,7 +73,8 @@ class VersionWindow:
 
 
 class FollowedTable:
-    """A shared table. ``options`` are for requests for its rows, ``polling`` for those for its latest version."""
+    """A shared table to follow. ``options`` are for requests for its rows, ``polling`` for requests for its latest
+    version."""
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class FollowedTable:
         self._rest.close()
 
     def describe(self, version: int | str | None = None, timestamp: str | None = None) -> TableHead:
-        """Return protocol and metadata, by default of the latest version; raises if they are not supported."""
+        """Return the protocol and the metadata, by default of the latest version. Raises ``UnsupportedFeatureError`` if
+        this client does not support them."""
 
         def as_iceberg(iceberg: ModuleType) -> TableHead:
             if self._operation is not Operation.SNAPSHOT:
@@ -140,7 +142,7 @@ class FollowedTable:
         except (RequestError, ProtocolError) as error:
             if version is None:
                 raise
-            # Not every server has metadata by version, but every snapshot starts with it.
+            # Not every server returns the metadata of a version, but every snapshot starts with its metadata.
             query = QueryRequest(version=version, limit_hint=1)
             try:
                 with query_table(self._rest, self.request.table, query, response_format=response_format) as response:
@@ -171,7 +173,7 @@ class FollowedTable:
         )
         if version < 0:
             raise ProtocolError(
-                f"Expected a table version of zero or more, found {version}; ask the provider about the server.",
+                f"Expected a table version of 0 or more, found {version}. Tell the provider of the server.",
                 table=self.name,
             )
         return version
@@ -284,9 +286,9 @@ class FollowedTable:
         else:
             left = ""
             if changed_in == first + 1:
-                left = f"; version {first}, not read yet, is left out then"
+                left = f"; version {first}, which is not read yet, is then left out"
             elif changed_in > first:
-                left = f"; the versions {first} to {changed_in - 1}, not read yet, are left out then"
+                left = f"; the versions {first} to {changed_in - 1}, which are not read yet, are then left out"
             message = (
                 f"{what}: {change}. A restart alone does not help: {words.anew}, with {words.starting_version} "
                 f"{changed_in} to go on from there{left}."
@@ -294,7 +296,7 @@ class FollowedTable:
         return SchemaChangeError(message, table=self.name, version=changed_in)
 
     def _is_newer(self, version: int, stream: TableHead) -> bool:
-        """Whether the metadata sent for ``version`` is newer than ``stream``: some servers send the latest."""
+        """Return whether the metadata sent for ``version`` is newer than ``stream``: some servers send the latest."""
         then = self.metadata_at(version)
         return then is not None and difference(then, stream.metadata) is None
 
@@ -336,8 +338,8 @@ class FollowedTable:
                 version = action.version
                 if version is None:
                     raise ProtocolError(
-                        "The server sent a file of a range of versions without its version; a stream cannot place it. "
-                        "Ask the provider to upgrade the server.",
+                        "Each file in a range of versions must have its version, but the server sent a file without "
+                        "it. Ask the provider to upgrade the server.",
                         table=self.name,
                     )
                 if first <= version <= last:
@@ -390,8 +392,8 @@ class FollowedTable:
             return error
         words = self.request.words
         return DataError(
-            f"The stream needs the versions {first} to {last}, and the server refuses them. It says: {error.message} "
-            f"If the provider has removed that history, rows are lost to this stream; to go on without them, "
+            f"The stream needs the versions {first} to {last}, but the server refuses them. It says: {error.message} "
+            f"If the provider has removed these versions, rows are lost to this stream; to go on without them, "
             f"{words.anew}, with {words.starting_version} or without it (the whole table, then its changes).",
             table=self.name,
             version=first,
@@ -399,12 +401,12 @@ class FollowedTable:
 
 
 def _as_insert(file: SharedFile, version: int) -> SharedFile:
-    # In a snapshot, files written by OPTIMIZE count too.
+    # In a snapshot, files that OPTIMIZE wrote, without a change of data, must be read too.
     action = msgspec.structs.replace(file.action, data_change=True)
     return msgspec.structs.replace(file, action=action, version=version, timestamp=file.timestamp or 0)
 
 
-# === Whether files written under one schema can be read in a stream with another one ===
+# === Whether a stream can read files that were written with an earlier schema ===
 
 # Each column in the log must be in the stream's schema, with the same spelling and the same type or a narrower one.
 # Additional columns of the stream are null in older files. Nullability does not matter, because all columns of a stream

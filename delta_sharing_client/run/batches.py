@@ -1,4 +1,4 @@
-"""The two interfaces of a read: an iterator for threads, an asynchronous iterator for any event loop."""
+"""The two interfaces of a read: an iterator for threads, and an asynchronous iterator for any event loop."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from delta_sharing_client.run.scan import ScanRun
 from delta_sharing_client.run.task_queue import Listing
 
 Meanwhile = Callable[[], Callable[[], None]]
-"""Begins something that goes on during a read, and returns what ends it."""
+"""Starts something that goes on during a read, and returns the function that ends it."""
 
 
 T = TypeVar("T")
 _News = Union[list[Item], BaseException, None]
-"""Rows, what ended the read early (``CancelledError`` if it was cancelled), or ``None`` after the last row."""
+"""Rows, the error that ended the read early (``CancelledError`` if it was cancelled), or ``None`` after the last
+row."""
 
 
 class _Read:
-    """One read: starts on the loop, and returns what has arrived as batches, of ``rows`` rows if given. Both interfaces
-    use it."""
+    """One read on the loop, which both interfaces use. It returns the rows that have arrived as batches, of ``rows``
+    rows each if given."""
 
     def __init__(
         self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True, rows: int | None = None
@@ -87,7 +88,7 @@ class _Read:
             end = asyncio.CancelledError()
             raise
         except BaseException as problem:
-            # Its frames keep what was read ahead; line numbers are not affected.
+            # The traceback's frames would keep the rows that were read ahead; its line numbers stay.
             traceback.clear_frames(problem.__traceback__)
             end = problem
         finally:
@@ -98,12 +99,12 @@ class _Read:
                 tell(end)
 
     def cancel(self) -> None:
-        """End the read soon, from any thread; takes no lock."""
+        """Cancel the read, from any thread, without waiting for its end. Takes no lock."""
         if self._running is not None:
             self._running.cancel()
 
     def close(self) -> None:
-        """End the read soon, also if it was not started."""
+        """Cancel the read without waiting for its end, even if it was not started."""
         if self.is_begun:
             self.cancel()
         else:
@@ -114,7 +115,7 @@ class _Read:
         if self.is_begun:
             self.cancel()
         else:
-            # no more threads can start: the connection closes with its last reference
+            # If no more threads can start, the connection closes with its last reference.
             with contextlib.suppress(RuntimeError):
                 _thread.start_new_thread(self.listing.close, ())
 
@@ -124,7 +125,7 @@ class _Read:
             self._running.wait(loop.END_SECONDS)
 
     def take(self, news: _News) -> None:
-        """Process ``news``; raises the error that ended the read early."""
+        """Process ``news``. Raises the error that ended the read early."""
         if isinstance(news, list):
             self._items.extend(news)
         elif news is None:
@@ -171,7 +172,7 @@ class _Read:
         assert self._released is not None
         report = self._report
         if item.ends:
-            # Before the release, so that progress is updated once more after the last batch.
+            # Counted before the release, so that progress is updated once more after the last batch.
             self.listing.done(item.tasks)
         self._released.put(item)
         if item.ends and report.on_progress is not None and (progress := report.progress) is not None:
@@ -193,7 +194,7 @@ def _cut(held: list[pa.RecordBatch], rows: int) -> tuple[pa.RecordBatch, list[pa
     table = pa.Table.from_batches(held)
     # Arrow does not limit a slice to the length of a table without columns.
     here = min(rows, table.num_rows)
-    # There are several if text of more than 2 GB does not fit into one batch.
+    # There are several batches if they have text of more than 2 GB, which does not fit into one.
     first, *more = table.slice(0, here).combine_chunks().to_batches()
     rest = table.slice(here, table.num_rows - here).to_batches()
     return first, [batch for batch in (*more, *rest) if batch.num_rows]
@@ -206,10 +207,11 @@ class Batches(Iterator[pa.RecordBatch]):
     listing of a stream run ahead, within the limits of the plan's options. The end of the rows, an error, Ctrl-C,
     ``close`` and dropping the iterator end the read and its requests within a second.
 
-    ``report`` takes the counts of this read. Without ``eager``, for a consumer that may stop, read-ahead starts small
-    and grows as rows are taken. ``rows`` are those of every batch but the last; by default as the files have them.
-    Raises the first ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with table and
-    file id; one at the end of the listing comes after rows, and before the end of them.
+    ``report`` collects the counts of this read. Without ``eager``, for a consumer that may stop, read-ahead starts
+    small and grows as rows are taken. ``rows`` is the number of rows of every batch but the last; by default, batches
+    are as the files have them. Raises the first ``DataError``, ``TransportError``, ``ProtocolError`` or
+    ``UnsupportedFeatureError``, with the table and the file id. If the listing of the files fails, rows may come before
+    the error, but the iterator never ends normally.
     """
 
     def __init__(
@@ -230,8 +232,8 @@ class Batches(Iterator[pa.RecordBatch]):
             note(self)
 
     def meanwhile(self, begin: Meanwhile) -> None:
-        """Call ``begin`` when the read starts, and call its result, on any thread, when the read has ended for any
-        reason."""
+        """Call ``begin`` when the read starts, and the function that it returns when the read has ended, for any reason
+        and on any thread."""
         self._meanwhile.append(begin)
 
     def close(self) -> None:
@@ -268,7 +270,7 @@ class Batches(Iterator[pa.RecordBatch]):
             raise self._read.refusal("another thread is taking a batch; take them one after the other")
         try:
             while (batch := None if self._closed else self._read.next_batch()) is None:
-                # After the attempt, because another thread may have closed the read and dropped its rows meanwhile.
+                # Checked after the attempt, because another thread may have closed the read and dropped its rows.
                 if self._closed:
                     raise self._read.refusal("it was closed; start a new one")
                 if self._read.is_over:
@@ -411,7 +413,7 @@ def check_rows(rows: int | None) -> None:
 
 
 _note: contextvars.ContextVar[Callable[[Batches], None] | None] = contextvars.ContextVar("_note", default=None)
-"""Takes note of the reads that an asynchronous call starts on its thread."""
+"""The function that is called with each read that an asynchronous call starts on its thread."""
 
 
 async def asynchronously(call: Callable[[], T]) -> T:

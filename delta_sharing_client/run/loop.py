@@ -28,7 +28,7 @@ from delta_sharing_client.threads import Threads, check_running, start
 T = TypeVar("T")
 
 END_SECONDS = 0.9
-"""How long the end of a read, and of the interpreter, is waited for."""
+"""How many seconds to wait for a read to end, when it is closed or when the interpreter exits."""
 
 LISTEN_SECONDS = 0.25
 """A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated."""
@@ -61,10 +61,10 @@ _daemons = _DaemonThreads()
 
 
 class Inbox(Generic[T]):
-    """Values that threads put here and that ``take`` receives on ``loop``, in order.
+    """Values that threads put here, and that ``take`` receives on ``loop``, in order.
 
-    The loop is woken once for all values that arrive before it looks: each waking is a system call and makes both
-    threads wait for the interpreter.
+    The loop is woken once for all values that arrive before it takes them, because waking it is a system call and makes
+    both threads wait for the interpreter lock.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[T], None]) -> None:
@@ -82,14 +82,14 @@ class Inbox(Generic[T]):
                 self._loop.call_soon_threadsafe(self._empty)
 
     def _empty(self) -> None:
-        # Before the first look, so that later values wake the loop again.
+        # Reset before the first value is taken, so that later values wake the loop again.
         self._is_due = False
         while self._values:
             self._take(self._values.popleft())
 
 
 class Decoders:
-    """Threads for CPU work of ``loop``, one per processor; several results wake the loop once."""
+    """Threads for the CPU work of ``loop``, one per processor; several results wake the loop once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -97,8 +97,8 @@ class Decoders:
         self._results: Inbox[Callable[[], None]] = Inbox(loop, lambda settle: settle())
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Return the result of ``call``, run on a thread; for the loop. A job that is cancelled before it starts never
-        starts."""
+        """Run ``call`` on a thread, and return a future of the loop, on which this must be called. A job that is
+        cancelled before it starts never starts."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._executor.submit(self._do, [(future, call)])
         return future
@@ -144,7 +144,7 @@ class Loop:
         self.loop.run_forever()
 
     def end(self) -> None:
-        """Cancel all tasks and end the thread, within ``END_SECONDS``; for the exit of the interpreter."""
+        """Cancel all tasks and end the thread, within ``END_SECONDS``; called when the interpreter exits."""
         if not self._thread.is_alive():
             return
 
@@ -170,7 +170,7 @@ _parents: list[Loop] = []
 
 
 def current() -> Loop:
-    """Return the loop of this process; ``UsageError`` if the interpreter is ending."""
+    """Return the loop of this process. Raises ``UsageError`` if the interpreter is ending."""
     global _current
     check_running(has_ended=_has_ended)
     loop = _current
@@ -186,14 +186,14 @@ def prepared() -> Iterator[None]:
     """Create the loop, if there is none, while the block waits for the server, so that imports do not delay the
     response.
 
-    The loop is there after the block. No fork and no end of the interpreter may occur during an import.
+    The block ends only when the loop exists, because no fork and no end of the interpreter may occur during an import.
     """
     if _current is not None:
         yield
         return
 
     def make() -> None:
-        # Whoever needs the loop raises the error.
+        # The code that needs the loop gets the same error.
         with contextlib.suppress(UsageError):
             current()
 
@@ -233,10 +233,10 @@ _running: set[asyncio.Task[Any]] = set()
 
 
 class Running(Generic[T]):
-    """A coroutine on the loop, which ``make`` returns there; any thread may cancel it or wait for it.
+    """A coroutine that ``make`` creates on the loop, and that any thread may cancel or wait for.
 
-    It is started separately, because Ctrl-C may interrupt any call: a coroutine that is not assigned yet cannot be
-    cancelled.
+    ``start`` is a separate call, because Ctrl-C may interrupt any call: a running coroutine must already be assigned to
+    a name, or it could not be cancelled.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -249,24 +249,25 @@ class Running(Generic[T]):
         self._ended.acquire()
 
     def start(self) -> None:
-        """Start it; a coroutine that was cancelled before never starts."""
-        # A connection that is reused keeps the context in which it was created, with the caller's values in it.
+        """Start the coroutine. If it was cancelled before, it never starts."""
+        # In an empty context, because a connection that is reused keeps the context in which it was created, and with
+        # it the values of the caller's context variables.
         self._loop.call_soon_threadsafe(self._start, context=contextvars.Context())
 
     def cancel(self) -> None:
-        """End it soon. Takes no lock, so that finalizers may call it."""
+        """Cancel the coroutine without waiting for its end. Takes no lock, so that finalizers may call this."""
         with contextlib.suppress(RuntimeError):  # the interpreter has ended the loop
             self._loop.call_soon_threadsafe(self._cancel)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end for at most ``seconds``; return whether it has ended."""
+        """Wait for the coroutine's end for at most ``seconds``; return whether it has ended."""
         if self._ended.acquire(timeout=seconds):
             self._ended.release()
             return True
         return False
 
     def result(self) -> T:
-        """Start it, wait for its end and return its result; an interrupt of the wait cancels it."""
+        """Start the coroutine, wait for its end and return its result. An interrupt of the wait cancels it."""
         try:
             self.start()
             while not self.wait(LISTEN_SECONDS):
@@ -289,7 +290,7 @@ class Running(Generic[T]):
         # Only once: a second cancellation would interrupt the clean-up.
         task, self._task = self._task, None
         if task is not None:
-            # After the coroutine's first step, because a coroutine that never started cannot clean up.
+            # Cancelled after the coroutine's first step, because a coroutine that never started cannot clean up.
             self._loop.call_soon(task.cancel)
         elif self._make is not None:
             self._make = None
@@ -317,14 +318,13 @@ def check_caller() -> None:
         task = None
     if task is None:
         raise UsageError(
-            "Async methods need an asyncio event loop, but this coroutine runs on another one, such as "
-            "trio's: call the method without '_async' on a thread, as 'await trio.to_thread.run_sync(scan.to_arrow)' "
-            "does."
+            "Async methods need an asyncio event loop, but this coroutine runs on a different one, such as trio's. "
+            "Call the method without '_async' on a thread, as 'await trio.to_thread.run_sync(scan.to_arrow)' does."
         )
 
 
 def in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run ``call``, which waits for the network, on a daemon thread."""
+    """Run ``call``, which waits for the network, on a daemon thread, and return its future."""
     return _daemons.submit(call)
 
 
@@ -346,6 +346,6 @@ def result_of(future: Future[T]) -> T:
         try:
             return future.result(LISTEN_SECONDS)
         except TimeoutError:
-            # It may be the interrupt of the call itself.
+            # The call itself may have raised the error.
             if future.done():
                 return future.result()

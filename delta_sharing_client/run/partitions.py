@@ -1,7 +1,7 @@
-"""A plan in parts for any process: whole files and shares of large ones, of similar size, picklable.
+"""Splits a plan into picklable parts of similar size, of whole files or row groups of large ones, for any process.
 
 A part may be read hours later and many times, so it has a source of new URLs. The parts of a plan in one process share
-it: the first that needs a URL sends the request, the others use its result.
+the source: the first part that needs a new URL sends the request, and the others use its result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches
 
 OPEN_COST = 2 * 1024 * 1024
-"""Bytes that a file counts in addition to its own: what could be read in the time that opening one takes."""
+"""Bytes that a file counts in addition to its own: about as many as can be read in the time of opening a file."""
 UNKNOWN_SIZE = 64 * 1024 * 1024
 _FOOTERS_AT_A_TIME = 16
 _KEPT_SOURCES = 64
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Partition:
-    """A part of a planned read: can be pickled, sent, and read in any process that has this package.
+    """A part of a planned read, which can be pickled, sent, and read in any process that has this package.
 
     Its pickle contains pre-signed URLs and, to renew them, the profile's credentials; its repr shows neither.
     ``Scan.partitions`` and ``Changes.partitions`` create parts.
@@ -74,7 +74,7 @@ class Partition:
 
     @property
     def files(self) -> int:
-        """The number of files; parts of files count as files."""
+        """The number of files; a part of a file counts as a file."""
         return len(self._tasks)
 
     def read(self) -> Batches:
@@ -83,13 +83,13 @@ class Partition:
         Raises
         ------
         DeltaSharingError
-            From the iterator, as ``Scan.to_batches``; with table and file.
+            From the iterator, as ``Scan.to_batches``; with the table and the file.
         """
         return Batches(ScanPlan(context=self._context, tasks=tuple(self._tasks), limit=self._limit))
 
 
 class _SentContext:
-    """The pickle of a context; unpickles as the context."""
+    """The pickle of a context; it is unpickled as the context."""
 
     def __init__(self, pickled: bytes) -> None:
         self._pickled = pickled
@@ -99,8 +99,8 @@ class _SentContext:
 
 
 def send_together(parts: Sequence[Partition], dumps: Callable[[object], bytes]) -> None:
-    """Pickle the context of a plan's ``parts`` once for all, because parts are pickled one by one and the context is
-    most of a small part."""
+    """Pickle the context of a plan's ``parts`` once for all of them, because parts are pickled one by one, and the
+    context takes up most of a small part."""
     if parts:
         sent = _SentContext(dumps(parts[0]._context))
         for part in parts:
@@ -108,7 +108,8 @@ def send_together(parts: Sequence[Partition], dumps: Callable[[object], bytes]) 
 
 
 def read_size(part: Partition) -> tuple[int, int | None]:
-    """Return the bytes of the read columns, estimated by their types, and the number of rows if the log states it."""
+    """Return the size of the read columns in bytes, estimated by their types, and the number of rows if the log states
+    it."""
     context = part._context
     if not isinstance(part._tasks, PackedTasks):
         rows = ScanPlan(context=context, tasks=part._tasks, limit=part._limit).known_rows
@@ -123,10 +124,11 @@ def limited(part: Partition, rows: int) -> Partition:
 
 
 def partition(plan: ScanPlan, count: int, plan_id: str | None = None) -> list[Partition]:
-    """Split ``plan`` into at most ``count`` parts of similar size; their rows in order are those of the plan.
+    """Split ``plan`` into at most ``count`` parts of similar size, which together have the plan's rows, in its order.
 
     Large files are split at their row groups, which needs their footers; no part is empty. A plan with a limit is one
-    part, because only one part can count to it. ``plan_id`` identifies the plan in any process.
+    part, because the rows up to the limit can only be counted in one place. ``plan_id`` identifies the plan in any
+    process.
     """
     context = _sendable(plan.context, plan_id)
     if plan.limit is not None:
@@ -149,13 +151,13 @@ def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> l
 
 def _sendable(context: ScanContext, plan_id: str | None) -> ScanContext:
     urls = None if context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, context.urls)
-    # Progress is shown here, and a callback may not be picklable.
+    # Only this process shows progress, and a callback may not be picklable.
     options = dataclasses.replace(context.options, progress=False)
     return dataclasses.replace(context, urls=urls, options=options)
 
 
 class Piece(NamedTuple):
-    """A file or some row groups of one, and the bytes to read for it."""
+    """A file or some row groups of one, and the bytes that it counts as."""
 
     task: FileTask
     cost: int
@@ -168,14 +170,15 @@ def pack(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
 
 
 def read_cost(task: FileTask) -> int:
-    """Return the number of bytes that ``task`` counts as."""
+    """Return the number of bytes that ``task`` counts as: its size and ``OPEN_COST``."""
     return (UNKNOWN_SIZE if task.size < 0 else task.size) + OPEN_COST
 
 
 def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
     """Split items of ``sizes`` bytes into at most ``parts`` non-empty parts; return the ordinals of each part.
 
-    An item belongs to the part of its middle byte, so a part exceeds its equal share by less than its largest item.
+    An item belongs to the part in which its middle byte falls, so a part exceeds the average by less than the size of
+    its largest item.
     """
     total = max(1, sum(sizes))
     ends = list(itertools.accumulate(sizes))
@@ -187,7 +190,7 @@ def equal_shares(sizes: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 
 
 def _cut(plan: ScanPlan, count: int) -> list[Piece]:
-    """Return the files of ``plan``; files much larger than an equal share are split into several pieces."""
+    """Return the files of ``plan``; files much larger than an average part are split into several pieces."""
     whole = [Piece(task, read_cost(task)) for task in plan.tasks]
     share = max(1, sum(piece.cost for piece in whole) // count)
     large = [number for number, piece in enumerate(whole) if 2 * piece.cost > 3 * share]
@@ -225,7 +228,8 @@ async def _group_sizes(
                     tail = await file.read(ByteRange(size - needed, size))
             metadata = parse_footer(tail, size).metadata
         except (DataError, TransportError) as error:
-            # The planner need not have access to storage; the reader must, and reports the problem.
+            # The planning process may have no access to the storage; the reading process must have it, and reports an
+            # error.
             _LOG.warning("A large file is read by one task, because its footer cannot be read here: %s", error)
             return [], None
         return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
@@ -234,7 +238,7 @@ async def _group_sizes(
 
 
 class SharedUrls:
-    """A ``UrlSource``; all unpickled copies with one id in a process are the same object."""
+    """A ``UrlSource``. In one process, all unpickled copies with the same ``plan_id`` use the same source."""
 
     def __init__(self, plan_id: str, urls: UrlSource) -> None:
         self._plan_id = plan_id
@@ -245,7 +249,7 @@ class SharedUrls:
 
     def url_for(self, key: str, rejected: str | None = None) -> str:
         """Like ``UrlSource.url_for``."""
-        # Without a lock, which a forked child would wait for if another thread held it.
+        # Without a lock: a forked child would wait for it forever if another thread held it.
         found = _sources.setdefault(self._plan_id, self._urls)
         with contextlib.suppress(KeyError):  # another thread has removed it
             _sources.move_to_end(self._plan_id)

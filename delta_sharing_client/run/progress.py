@@ -26,11 +26,12 @@ _log = logging.getLogger(__name__)
 
 Wanted = Union[bool, None, Callable[[Progress], object]]
 State = Callable[[], "tuple[str, Progress | None]"]
-"""What a read is called, why it waits if it does, and how far it is."""
+"""Returns the title of a read, with the reason for waiting if it waits, and its progress."""
 Draw = Callable[[State, threading.Event], None]
 """Draws until the event is set."""
 
-# In seconds: shorter reads show nothing; the update interval; how long a reason for waiting is shown.
+# In seconds: the duration after which progress is shown, the interval between updates, and how long a reason for
+# waiting is shown.
 _DELAY = 2.0
 _UPDATE_SECONDS = 0.2
 _REASON_SECONDS = 2.0
@@ -77,7 +78,7 @@ class ProgressBar:
         self._draw = draw
         self._reason, self._reason_time = "", 0.0
         self._closed = threading.Event()
-        # A user's callback is still called.
+        # A callback of the user is still called.
         self._own_callback = report.on_wait
         report.on_wait = self._waiting
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -85,7 +86,7 @@ class ProgressBar:
             start(self._thread)
 
     def close(self) -> None:
-        """End it, from any thread, and remove the bar."""
+        """Stop drawing, from any thread, and remove the bar."""
         self._closed.set()
         self._report.on_wait = self._own_callback
         if self._thread.is_alive():
@@ -135,7 +136,7 @@ def on_a_bar(state: State, closed: threading.Event, console: Console | None = No
 
 
 def _new_bar(console: Console | None) -> RichProgress:
-    # Imported for the first bar: it takes longer than most reads.
+    # Imported for the first bar, because the import takes longer than most reads.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -152,7 +153,7 @@ def _new_bar(console: Console | None) -> RichProgress:
 
 
 def on_one_line(state: State, closed: threading.Event, out: TextIO | None = None) -> None:
-    """Rewrite one line: for notebooks without ipywidgets."""
+    """Draw on one line, which is overwritten; for notebooks without ipywidgets."""
     stream, began, longest = out or sys.stderr, time.monotonic(), 0
     while True:
         line = one_line(*state(), time.monotonic() - began)
@@ -166,7 +167,7 @@ def on_one_line(state: State, closed: threading.Event, out: TextIO | None = None
 
 
 def on_lines(state: State, closed: threading.Event) -> None:
-    """Write a line on standard error from time to time, and one at the end: for a log."""
+    """Write a line to standard error at intervals, and one at the end; for logs."""
     began, is_over = time.monotonic(), False
     while not is_over:
         is_over = closed.wait(_LINE_SECONDS)
@@ -175,7 +176,7 @@ def on_lines(state: State, closed: threading.Event) -> None:
 
 
 def _on_callback(call: Callable[[Progress], object], state: State, closed: threading.Event) -> None:
-    """Call a function: a few times per second, and once at the end."""
+    """Call a function a few times per second, and once at the end."""
     is_over = False
     while not is_over:
         is_over = closed.wait(_UPDATE_SECONDS)

@@ -1,7 +1,7 @@
 """Reads many files: the rows of a plan in file order, in bounded memory.
 
-A read is one coroutine on the loop of this process (``run.loop``), and each file is a task below it. Their rows go to
-one consumer, in order. Cancelling the coroutine ends the read.
+A read is one coroutine on the loop of this process (``run.loop``), which starts a task for each file. The rows of all
+files go to one consumer, in order. Cancelling the coroutine ends the read.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from delta_sharing_client.run import loop
 from delta_sharing_client.run.task_queue import Listing
 
 _MB = 1024 * 1024
-# Bytes of one request if there are many files, and if there are few, which are split to use several connections.
+# The bytes of one request: if there are many files; and if there are few, which are split to use several connections.
 _PART = 16 * _MB
 _SMALL_PART = 4 * _MB
 _FEW_FILES = 4
 # Seconds to wait for the listing to show whether a table has few files.
 _LISTING_SECONDS = 0.05
-# The number of open files per file that is still being downloaded or decoded; finished ones wait for their turn.
+# The maximum number of open files per file that may be downloaded or decoded at a time; the others wait, finished, for
+# earlier files.
 _MOST_AHEAD = 8
-# Items that the consumer has not taken. The number limits rows of constant files, which ``MemoryBudget`` does not
-# count.
+# The maximum number of items that the consumer has not taken. It limits the rows of constant files, which
+# ``MemoryBudget`` does not count.
 _MOST_UNTAKEN = 64
-# Files whose rows are known without a request are read together, because a task of the loop takes longer than one of
-# them.
+# The maximum number of files that are read together if their rows are known without a request; a task of the loop takes
+# longer than such a file.
 _MOST_CONSTANT = 1000
 
 
 class ScanRun:
-    """One read of ``plan``, on the loop; ``listing`` has its files. ``put`` takes the rows without waiting; unless
-    ``eager``, the consumer may stop at any time."""
+    """One read of ``plan`` on the loop; ``listing`` has its files. ``put`` takes the rows without waiting. Unless the
+    read is ``eager``, the consumer may stop at any time."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ScanRun:
         self._over: asyncio.Future[Exception | None] | None = None
 
     async def read(self, *, wait: bool = False) -> None:
-        """Send all rows, and ``wait`` until they are taken; raises the error that ended the read early."""
+        """Send all rows; with ``wait``, also wait until they are taken. Raises the error that ended the read early."""
         tasks: set[asyncio.Task[None]] = set()
         over = self._over = asyncio.get_running_loop().create_future()
         opening = asyncio.ensure_future(self._open_all(tasks))
@@ -97,12 +98,12 @@ class ScanRun:
                 task.cancel()
             await asyncio.gather(opening, *tasks, return_exceptions=True)
             self._put_finished()
-            # They refer to this object: a cycle that would keep all read-ahead rows alive.
+            # The slots refer to this object: a cycle that would keep all read-ahead rows alive.
             for slot in self._slots:
                 slot.drop()
             self._slots.clear()
             self._over = None
-            # The same holds for untaken items, and for references to this object.
+            # Untaken items refer to this object as well; without ``put``, it does not refer back to them.
             self._put = nothing
         if wait:
             await until(self._room, lambda: not self._untaken)
@@ -143,7 +144,7 @@ class ScanRun:
         reader = context.reader(report)
         vectors = Vectors(context.table, reader, cache)
         self._listing.start(vectors.note, report)
-        # A table with few files is read differently, and a listing is usually fast.
+        # A table with few files is read differently, and waiting is short, because a listing is usually fast.
         await self._listing.wait_for_size(_LISTING_SECONDS)
         files = self._listing.files if self._listing.is_whole else 1 << 30
         shape = Shape(context)
@@ -165,7 +166,7 @@ class ScanRun:
             equality=EqualityDeletes(context, reader),
             pace=self._pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
-            # Decoding is CPU-bound: parallel files, or the columns of one file in parallel.
+            # Decoding is CPU-bound, so either files are decoded in parallel, or the columns of one file.
             threads_inside=files < pa.cpu_count(),
         )
 
@@ -195,7 +196,8 @@ class ScanRun:
             except Stale:
                 if task.version is not None or not slot.drop():
                     raise  # some of its rows were already returned, by this task or another
-                # Not here: a second error would have this one as its context and keep the frames of both alive.
+                # Read again outside of the handler: a second error would have this one as its context, and keep the
+                # frames of both alive.
                 again = True
             if again:
                 self._report.begin(task.size)
@@ -203,7 +205,7 @@ class ScanRun:
         except Exception as error:
             slot.failure = error
             if self._limit is None:
-                self._end(error)  # now, without waiting for its turn
+                self._end(error)  # at once, without waiting for earlier files
         finally:
             slot.is_over = True
             self._working -= 1
@@ -226,7 +228,7 @@ class ScanRun:
         self._listing.widen()
         if item.ends:
             self._files_ahead = min(2 * self._files_ahead, 2 * self._most)
-        # Together with other results of this step of the loop, because each call wakes the consumer's thread.
+        # Sent together with other items of this step of the loop, because each call wakes the consumer's thread.
         if not self._finished:
             asyncio.get_running_loop().call_soon(self._put_finished)
         self._finished.append(item)
@@ -243,7 +245,7 @@ class ScanRun:
         return most if self._limit is not None else self._pace.budget(most)
 
     def _item_taken(self) -> None:
-        """Handle that the consumer has taken all rows of an item and wants the next."""
+        """Make room for more rows, because the consumer has taken all rows of an item."""
         self._untaken -= 1
         self._room.set()
         if not self._pace.is_full:

@@ -1,7 +1,7 @@
 """The files of a read in order, available while the server still lists others.
 
-A listing is REST and blocks, so a daemon thread reads it. It stays a bounded number of files ahead of the reader, so
-memory does not grow with the table, and a server that lists faster has to wait.
+A listing uses blocking requests, so a daemon thread reads it. It stays a limited number of files ahead of the reader,
+so that memory does not grow with the table; a server that lists faster has to wait.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
 from delta_sharing_client.threads import start
 
-# Tables with more files than this are large. Listing more must not take CPU time from the first file's rows.
+# Tables with at least this many files are large. Until the first rows have arrived, no more files are listed, because
+# listing would take CPU time from them.
 _MANY = 256
-# Files that are listed and not yet taken, about ten megabytes: most listings end before they must wait.
+# The maximum number of files that are listed and not yet taken. They take about ten megabytes, and most listings end
+# before they reach it.
 _AHEAD = 16_384
-# A limit may be reached within the first files. Listing this many more costs less than a broken connection.
+# The same for a read with a limit, which the first files may reach: listing this many more costs less than a broken
+# connection.
 _AHEAD_OF_LIMIT = 1_000
 
 
@@ -38,16 +41,16 @@ class Listing:
         self._most = _MANY
         self._is_started = self._is_over = self._is_closed = self._is_full = False
         self.failure: BaseException | None = None
-        """What ended the listing before its end, if anything has."""
+        """The error that ended the listing early, ``None`` if there is none."""
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news = asyncio.Event()
         self._wake: Callable[[], None] | None = None
         self.files = len(tasks)
-        """How many files were listed so far."""
+        """The number of files that were listed so far."""
         self.bytes = sum(task.size for task in tasks if task.size > 0)
-        """How many bytes they have."""
+        """Their total size in bytes."""
         self.files_done = self.bytes_done = 0
-        """Of how many, and of how many bytes, the consumer has taken all rows."""
+        """The number and the total size of the files of which the consumer has taken all rows."""
 
     @property
     def is_whole(self) -> bool:
@@ -55,8 +58,8 @@ class Listing:
         return self._stream is None or self._is_over
 
     def start(self, note: Callable[[FileTask], None], report: ScanReport) -> None:
-        """Start, on the loop. ``note`` is called with every file that has deletion vectors, before it can be taken,
-        possibly on another thread."""
+        """Start the listing; called on the loop. ``note`` is called with every file that has deletion vectors, before
+        the file can be taken, possibly on another thread."""
         if self._stream is None:
             for task in self._listed:
                 if task.has_vector:
@@ -87,7 +90,7 @@ class Listing:
             if self.is_whole:
                 if self.failure is not None:
                     raise self.failure
-                # Files that were listed between the two checks.
+                # Files may have been listed between the two checks.
                 if not self._listed:
                     return None
             else:
@@ -98,7 +101,7 @@ class Listing:
         return task
 
     def take(self, wanted: Callable[[FileTask], bool], most: int) -> list[FileTask]:
-        """Return the already listed next files, up to the first that is not ``wanted``."""
+        """Return the next files that are already listed, at most ``most``, up to the first that is not ``wanted``."""
         taken: list[FileTask] = []
         while len(taken) < most and self._listed and wanted(self._listed[0]):
             taken.append(self._listed.popleft())
@@ -112,12 +115,12 @@ class Listing:
             self._make_room()
 
     def done(self, tasks: Sequence[FileTask]) -> None:
-        """Handle that the consumer has taken all rows of ``tasks``."""
+        """Count ``tasks`` as done: the consumer has taken all of their rows."""
         self.files_done += len(tasks)
         self.bytes_done += sum(max(0, task.size) for task in tasks)
 
     def close(self) -> None:
-        """Cancel the listing, from any thread. It ends soon after."""
+        """Cancel the listing, from any thread, without waiting for its end."""
         self._is_closed = True
         if self._stream is not None:
             if self._is_started:
@@ -162,7 +165,7 @@ class Listing:
         self.files += 1
         self.bytes += max(0, task.size)
         self._listed.append(task)
-        # The waiter has cleared the event and checked once more since.
+        # If the event is set, the reader will check for files again anyway.
         if not self._news.is_set():
             assert self._wake is not None
             self._wake()
@@ -172,7 +175,7 @@ class Listing:
         began = time.perf_counter()
         while not self._is_closed and 2 * len(self._listed) >= self._most:
             self._is_full = True
-            # Files were taken in between, and nothing else would set the event.
+            # Checked again: if files were taken before ``_is_full`` was set, nothing would wake this thread.
             if 2 * len(self._listed) >= self._most and not self._is_closed:
                 self._room.get()
         self._is_full = False

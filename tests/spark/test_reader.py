@@ -289,7 +289,7 @@ def test_negative_version_is_refused(lake: Any, monkeypatch: pytest.MonkeyPatch)
     reader = stream_reader(lake)
     monkeypatch.setattr(RestClient, "table_version", lambda *_: -1)
     for ask in (reader.prepareForTriggerAvailableNow, lambda: reader.latestOffset(reader.initialOffset(), None)):
-        with pytest.raises(ProtocolError, match="zero or more, found -1"):
+        with pytest.raises(ProtocolError, match="0 or more, found -1"):
             ask()
 
 
@@ -414,7 +414,7 @@ def restarted(reader_of: Any, offset: dict[str, Any]) -> list[dict[str, Any]]:
         ("r", "dr", 2, None),
         ("r", "rrdr", 4, "the versions 2 to 3"),
         ("rr", "rrrrmrdmrr", 9, "the versions 3 to 8"),
-        ("r", "rddr", 3, "version 2, not read yet, is left"),
+        ("r", "rddr", 3, "version 2, which is not read yet, is then left"),
         ("d", "arrdr", 5, "the versions 2 to 4"),
     ],
 )

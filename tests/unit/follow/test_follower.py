@@ -71,7 +71,7 @@ def test_position_that_does_not_match_the_files_is_refused(
             replace(first, **change),
             replace(second, version=3, place=-1, in_snapshot=False, last_file=None),
         )
-    with pytest.raises(ds.DataError, match="cannot find its place"):
+    with pytest.raises(ds.DataError, match="cannot find its position"):
         paths(follower(lake, **start), first, second)
 
 

@@ -89,7 +89,7 @@ def test_files_of_a_commit_with_a_deletion_vector_stay_together() -> None:
 
 
 def test_file_without_id_is_refused() -> None:
-    with pytest.raises(DataError, match="without id"):
+    with pytest.raises(DataError, match="without an id"):
         units([SharedFile(AddFile(path="x"))])
 
 

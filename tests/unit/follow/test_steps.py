@@ -253,14 +253,14 @@ def test_snapshot_part_with_other_files_is_not_repeated(lake: Any, table: TableW
     state = json.loads(cursor.read_text())
     state["begun"]["lastFile"] = "another"
     cursor.write_text(json.dumps(state))
-    with pytest.raises(ds.DataError, match="has the file 'another' at place 1 of version 5, but the server now has"):
+    with pytest.raises(ds.DataError, match="has the file 'another' at index 1 of version 5, but the server now has"):
         next(iter(shared(lake).follow(cursor, max_files=2)))
 
 
 def test_next_step_waits_for_the_commit_of_the_last_one(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
     steps = iter(shared(lake).follow(cursor, max_files=1))
     next(steps)
-    with pytest.raises(ds.UsageError, match=r"The changes of step 0 were not committed: call 'commit\(\)'"):
+    with pytest.raises(ds.UsageError, match=r"The changes of step 0 were not committed\. Once they are stored, call"):
         next(steps)
 
 
@@ -389,7 +389,7 @@ def test_removed_history_is_reported(lake: Any, table: TableWriter, cursor: path
     next(iter(shared(lake).follow(cursor, starting_version=1, max_files=1))).commit()
     for version in range(4):
         (table.path / "_delta_log" / f"{version:020d}.json").unlink()
-    with pytest.raises(ds.DataError, match=r"needs the versions 3 to 5, and the server refuses.*'starting_version'"):
+    with pytest.raises(ds.DataError, match=r"needs the versions 3 to 5, but the server refuses.*'starting_version'"):
         followed(lake, cursor)
 
 
@@ -397,7 +397,7 @@ def test_repeated_step_with_missing_files_is_refused(lake: Any, table: TableWrit
     next(iter(shared(lake).follow(cursor, starting_version=1)))
     state = json.loads(cursor.read_text())
     cursor.write_text(json.dumps({**state, "files": state["files"] + 1}))
-    with pytest.raises(ds.DataError, match=r"had 6 files when they were handed out first, and have 5 now"):
+    with pytest.raises(ds.DataError, match=r"had 6 files when they were returned first, but have 5 now"):
         followed(lake, cursor)
 
 
@@ -489,7 +489,7 @@ def test_cursor_in_use_or_of_another_table_is_refused(lake: Any, table: TableWri
         ({"starting_version": "first"}, "'starting_version' must be an integer of 0 or more, or 'latest'"),
         ({"starting_version": -1}, "'starting_version' must be"),
         ({"starting_version": 1, "starting_timestamp": "2020-01-01"}, "not both"),
-        ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "followed by URL only"),
+        ({"options": ds.ReadOptions(access_mode=ds.AccessMode.DIR)}, "only be followed by URL"),
     ],
 )
 def test_invalid_requests_are_refused(lake: Any, cursor: pathlib.Path, asked: dict[str, Any], message: str) -> None:
