@@ -590,7 +590,7 @@ def test_catalog_requests_are_retried_and_errors_reported(made: HandMade, server
     with pytest.raises(DeltaSharingError, match=r"\(400, BadRequestException\): no good"):
         server.table().scan().count()
     server.faults = [(200, {"overrides": {"prefix": "../../sharing"}})]
-    with pytest.raises(ProtocolError, match=r"found '\.\.' in it"):
+    with pytest.raises(ProtocolError, match=r"must be a path without"):
         server.table().scan().count()
     for broken in (b"<html>", b'{"overrides": 5}'):
         server.faults = [(200, broken)]

@@ -197,7 +197,7 @@ def test_error_names_the_missing_credentials(
 def test_keys_that_may_not_read_are_an_error(guard: Guard, server: IcebergServer) -> None:
     server.share("t", METADATA, config=_keys(guard, "stranger"))
 
-    with pytest.raises(DeltaSharingError, match=r"ask the provider whether the credentials may read") as caught:
+    with pytest.raises(DeltaSharingError, match=r"Ask the provider whether the credentials may read") as caught:
         server.table().scan().to_arrow()
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
 
