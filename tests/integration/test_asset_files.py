@@ -150,9 +150,7 @@ def test_bytes_and_text_are_read(volume: Any) -> None:
     assert {path: volume.read_bytes(path) for path in FILES} == FILES
     assert volume.read_text("deep/er/b.txt") == "Gr\u00fc\u00dfe\n"
     assert volume.read_text("deep/er/b.txt", "latin-1") == FILES["deep/er/b.txt"].decode("latin-1")
-    with pytest.raises(
-        ds.DataError, match=r"invalid bytes at position 0 of the file 'large\.bin'|invalid bytes at position \d+"
-    ):
+    with pytest.raises(ds.DataError, match=r"invalid bytes at position \d+ of the file 'large\.bin'"):
         volume.read_text("large.bin")
 
 
