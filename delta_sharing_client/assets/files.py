@@ -146,13 +146,13 @@ class FileAsset(Asset):
     """Whether the files belong together, so that a download removes files of earlier downloads that no longer exist."""
 
     def download_target(self, directory: Path) -> Path:
-        """Return the directory that ``download`` writes the files into. Raises ``NotFoundError``, and the other errors of
-        ``files``."""
+        """Return the directory that ``download`` writes the files into. Raises ``NotFoundError``, and the other errors
+        of ``files``."""
         return directory
 
     def files_location(self) -> str:
-        """Return the URL of the directory in its store, as the server states it. Raises ``NotFoundError``, and the other
-        errors of ``files``."""
+        """Return the URL of the directory in its store, as the server states it. Raises ``NotFoundError``, and the
+        other errors of ``files``."""
         location: str = self.item.storage_location
         return location
 
