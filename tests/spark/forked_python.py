@@ -48,7 +48,7 @@ def serve(path: str) -> None:
     import gc
     import importlib
 
-    del sys.path[0]  # not from this directory
+    del sys.path[0]  # modules of this directory must not be imported
     for name in _MODULES:
         importlib.import_module(name)
     _save_what_is_measured()

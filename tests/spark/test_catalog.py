@@ -41,7 +41,7 @@ def listed(frame: Any, column: str) -> list[str]:
     return sorted(row[column] for row in frame.collect())
 
 
-def test_names_are_listed_on_demand(spark: Any, shared: Any) -> None:
+def test_catalog_lists_namespaces_tables_and_columns(spark: Any, shared: Any) -> None:
     assert listed(spark.sql("SHOW NAMESPACES IN shared"), "namespace") == ["demo", "other"]
     assert listed(spark.sql("SHOW NAMESPACES IN shared.demo"), "namespace") == ["demo.shop"]
     assert listed(spark.sql("SHOW TABLES IN shared.demo.shop"), "tableName") == ["orders", "u"]

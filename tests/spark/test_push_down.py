@@ -262,7 +262,7 @@ def cost(lake: Any, query: Any) -> tuple[Any, int, int]:
     return found, data[1] - data[0], data[3] - data[2]
 
 
-def test_query_fetches_as_little_as_options(spark: Any, lake: Any, url: str) -> None:
+def test_query_fetches_as_many_bytes_as_read_options(spark: Any, lake: Any, url: str) -> None:
     frame = ds.load_as_spark(url, spark=spark)
     query = frame.where("id > 11 AND p = 'p1'").select("id", "s.x")
     narrow = "struct<id:bigint,s:struct<x:bigint>,p:string>"
@@ -348,7 +348,7 @@ def test_filtered_table_is_small_enough_to_be_broadcast(spark: Any, lake: Any, u
     assert joined.count() == 5
 
 
-def test_partitions_respect_the_session_limit(spark: Any, lake: Any, url: str) -> None:
+def test_sessions_max_partition_bytes_limits_partitions(spark: Any, lake: Any, url: str) -> None:
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
     spark.conf.set("spark.sql.files.maxPartitionBytes", "3m")  # opening a file counts as 2 MiB
     try:

@@ -282,7 +282,7 @@ def test_catalog_receives_errors_with_their_status(
     ("options", "number"),
     [({}, 8), ({"maxFilesPerTrigger": "1"}, 2), ({"maxBytesPerTrigger": "1b"}, 2), ({"maxFilesPerTrigger": "3"}, 6)],
 )
-def test_user_limits_apply_where_spark_passes_none(
+def test_stream_options_limit_batches_on_older_pyspark(
     lake: Any, writer: TableWriter, options: dict[str, str], number: int
 ) -> None:
     """PySpark 4.0 and 4.1 pass neither the start of a batch nor the trigger."""

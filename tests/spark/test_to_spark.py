@@ -76,7 +76,7 @@ def test_token_function_and_headers_reach_the_tasks(spark: Any, lake: Any) -> No
 
 
 @pytest.mark.spark
-def test_supported_options_are_passed_to_the_data_source(spark: Any, lake: Any) -> None:
+def test_to_spark_uses_the_data_source_where_it_exists(spark: Any, lake: Any) -> None:
     TableWriter(lake.root / "t", ID).insert(rows_of([1]))
     with ds.SharingClient(lake.server.profile) as client:
         frame = client.table("share.schema.t").scan().to_spark(spark)

@@ -243,7 +243,7 @@ def test_the_calendar_repeats_every_400_years(day, cycles):
 @pytest.mark.parametrize(
     "date", [(2023, 2, 29), (1900, 2, 29), (2023, 4, 31), (2023, 1, 0), (2023, 1, 32), (2023, 0, 1), (2023, 13, 1)]
 )
-def test_days_outside_the_calendar_have_no_date(date):
+def test_dates_that_do_not_exist_have_no_day_number(date):
     assert days_of(*date) is None
     assert days_of(2024, 2, 29) is not None
     assert days_of(0, 2, 29) is not None

@@ -36,7 +36,7 @@ def test_value_is_computed_once_for_each_object() -> None:
     assert one.count == 1
 
 
-def test_class_has_the_property_and_its_docstring() -> None:
+def test_lazy_property_of_a_class_has_its_docstring() -> None:
     result: Any = Counted.value
     assert isinstance(result, lazy)
     assert result.__doc__ == "The count."

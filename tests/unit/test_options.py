@@ -54,6 +54,6 @@ def test_numpy_numbers_and_missing_limits_are_accepted() -> None:
     assert options.max_attempts == 3
 
 
-def test_options_of_another_type_are_refused() -> None:
+def test_options_of_a_wrong_type_are_refused() -> None:
     with pytest.raises(ds.UsageError, match=r"'options' must be ReadOptions\(\.\.\.\), found dict\."):
         ds.SharingClient({}, options={"max_attempts": 1})  # type: ignore[arg-type]

@@ -338,7 +338,7 @@ def test_listed_totals_are_compared_with_known_table_totals(
             list(checked)
 
 
-def test_stream_closes_its_response(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_a_stream_closes_its_response(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
@@ -698,7 +698,7 @@ def test_invalid_filter_sends_no_query(partitioned: HandMadeTable) -> None:
         assert "query" not in {kind for kind, count in server.stats()["requests"].items() if count}
 
 
-def test_unsupported_table_is_named(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_an_unsupported_table_names_it(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **named: Any) -> None:
         raise ds.UnsupportedFeatureError("too new", feature="x", table=named.get("table"))
 

@@ -259,7 +259,7 @@ def test_permanent_errors_are_raised(max_outage: float, error: DeltaSharingError
         clock.latest()
 
 
-def test_unimplemented_request_fails_at_once() -> None:
+def test_statuses_501_and_505_are_not_transient() -> None:
     results = {
         status: may_pass(RequestError("x", status=status)) for status in (400, 404, 429, 500, 501, 503, 505, 520)
     }

@@ -257,7 +257,9 @@ def test_snapshot_part_with_other_files_is_not_repeated(lake: Any, table: TableW
         next(iter(shared(lake).follow(cursor, max_files=2)))
 
 
-def test_next_step_waits_for_the_commit_of_the_last_one(lake: Any, table: TableWriter, cursor: pathlib.Path) -> None:
+def test_next_step_before_the_commit_of_the_last_is_refused(
+    lake: Any, table: TableWriter, cursor: pathlib.Path
+) -> None:
     steps = iter(shared(lake).follow(cursor, max_files=1))
     next(steps)
     with pytest.raises(ds.UsageError, match=r"The changes of step 0 were not committed\. Once they are stored, call"):

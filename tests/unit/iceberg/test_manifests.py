@@ -49,7 +49,7 @@ def test_added_files_inherit_the_sequence_number(made: HandMade) -> None:
     assert [file.sequence_number for file in files] == [7, 3, 2]
 
 
-def test_existing_files_keep_their_sequence_number(made: HandMade) -> None:
+def test_existing_file_without_a_sequence_number_is_refused(made: HandMade) -> None:
     with pytest.raises(DataError, match="an existing file has no sequence number"):
         _read(made, [_file(1, status=0)])
     # Files of format version 1 have no sequence number; they are older than any delete.
@@ -62,7 +62,7 @@ def test_deleted_entries_are_left_out(made: HandMade) -> None:
     assert [file.path for file in files] == ["s3://b/1.parquet", "s3://b/3.parquet"]
 
 
-def test_first_row_ids_follow_the_specification(made: HandMade) -> None:
+def test_first_row_ids_are_those_of_the_specifications_example(made: HandMade) -> None:
     # These are the values of the "Row lineage example" in the specification.
     files = [
         _file(1, 25, status=0, sequence_number=1, first_row_id=800),

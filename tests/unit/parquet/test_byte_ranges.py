@@ -87,7 +87,7 @@ def test_two_ranges_are_joined_in_any_order() -> None:
 
 @meets(overlap=19, left=12)
 @given(RANGES, RANGES)
-def test_difference_is_the_uncovered_ranges(ranges: list[ByteRange], held: list[ByteRange]) -> None:
+def test_subtraction_returns_the_uncovered_ranges(ranges: list[ByteRange], held: list[ByteRange]) -> None:
     met("overlap", covered(ranges) & covered(held))
     met("left", covered(ranges) & covered(held) and covered(ranges) - covered(held))
     found = subtract(ranges, held)
@@ -161,7 +161,7 @@ def test_a_sparse_file_has_the_bytes_of_its_blocks_and_no_others(
     assert not held or found.address in addresses
 
 
-def test_a_sparse_file_is_read_like_a_file() -> None:
+def test_sparse_file_reads_and_seeks_like_a_file() -> None:
     with SparseFile(100, [block(60, 100), block(0, 60)]) as file, io.BytesIO(WHOLE) as oracle:
         assert (file.readable(), file.seekable(), file.tell()) == (True, True, 0)
         for offset, whence, length in [

@@ -85,7 +85,7 @@ def test_names_with_invalid_utf8_are_a_data_error(name: list[str]) -> None:
 # === Files that are opened whole ===
 
 
-def test_a_file_of_plain_types_is_opened_once() -> None:
+def test_file_of_plain_types_is_opened_with_footer_and_reader() -> None:
     data = pa.py_buffer(parquet_bytes(pa.table({"a": [1, 2, 3]})))
     for _ in range(2):
         opened, reader = open_file(data)

@@ -104,7 +104,7 @@ def header(kind: int, uncompressed: int = 20, compressed: int = 10, body: dict[i
         (4, PageHeader(4, 10, 20)),
     ],
 )
-def test_header_describes_the_page(kind: int, expected: PageHeader) -> None:
+def test_page_header_of_each_type_is_decoded(kind: int, expected: PageHeader) -> None:
     data = header(kind)
     assert read_page_header(b"!!" + data + b"!", 2) == (expected, 2 + len(data))
     # A page may be empty.

@@ -73,7 +73,7 @@ def test_configured_arrow_memory_pool_is_kept(monkeypatch: pytest.MonkeyPatch) -
         reader._jemalloc.cache_clear()
 
 
-def test_default_memory_pool_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_memory_pool_is_used_without_jemalloc(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> pa.MemoryPool:
         raise NotImplementedError("not built with jemalloc")
 

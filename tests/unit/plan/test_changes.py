@@ -314,7 +314,7 @@ def test_limit_reads_no_unneeded_file(feed: Feed) -> None:
     assert len(feed.storage.requests) == 2
 
 
-def test_rows_can_be_counted_without_files(feed: Feed) -> None:
+def test_feed_columns_alone_need_no_file(feed: Feed) -> None:
     feed.add(1, "a", [1, 2], stats='{"numRecords": 2}')
     assert feed.read(["_commit_version"]).to_pydict() == {"_commit_version": [1, 1]}
     assert feed.storage.requests == []

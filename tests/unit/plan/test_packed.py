@@ -64,7 +64,7 @@ def test_chunks_are_full_except_the_last() -> None:
     assert [chunk.files for chunk in tasks.chunks] == [300] * 30 + [100]
 
 
-def test_tasks_are_packed_when_a_chunk_is_full() -> None:
+def test_most_tasks_are_weighed_only_once() -> None:
     weighed = []
     pack_tasks((task(number) for number in range(20_000)), lambda one: weighed.append(one.key) or 1, 300)
     assert len(weighed) < 22_000

@@ -95,7 +95,7 @@ def test_error_of_a_missing_column_names_the_nearest() -> None:
         selected_columns(("mus",))
 
 
-def test_structs_keep_the_order_of_selected_fields() -> None:
+def test_selected_struct_fields_have_the_schema_order() -> None:
     (column,) = selected_columns(("s", "z"), ("s", "y", "v"))
     assert column.arrow.type == pa.struct([("y", pa.struct([("v", pa.float64())])), ("z", pa.date32())])
     (column,) = selected_columns(("s", "y"), ("s", "y", "v"))

@@ -71,7 +71,7 @@ def test_range_has_one_start_and_at_most_one_end_after_it(arguments: Any, messag
         {"starting_version": 4, "ending_timestamp": "2024-01-01"},
     ],
 )
-def test_valid_range_is_unchanged(arguments: Any) -> None:
+def test_valid_version_range_is_accepted_unchanged(arguments: Any) -> None:
     request = ChangesRequest(**arguments)
     assert {name: getattr(request, name) for name in arguments} == arguments
 

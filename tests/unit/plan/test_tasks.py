@@ -263,7 +263,7 @@ def test_explain_shows_rows_if_all_files_have_row_counts() -> None:
     assert "rows in these files" not in explain(plan(task(), task(rows=None)))
 
 
-def test_explain_of_no_file_shows_no_row_count() -> None:
+def test_explain_of_a_plan_without_files_shows_no_row_count() -> None:
     text = explain(plan(request=ScanRequest(columns=(), filter=col("a") > 1)))
     assert "columns from the files: a\n  columns for the filter only: a\n" in text
     assert "files to read: 0 of 0, 0 bytes" in text

@@ -211,7 +211,7 @@ def test_dictionary_and_large_types_bind_as_value_types():
     assert bound("d > 300 OR s = 'x' OR u = -1", schema) == "d > 127 OR s = 'x' OR u < 0"
 
 
-def test_bound_columns_have_their_type():
+def test_bound_column_has_its_spelling_and_type():
     assert bind(parse_filter("nest.n > 1"), SCHEMA) == Comparison(Op.GT, Column(("Nest", "n"), pa.int32()), Literal(1))
 
 
@@ -335,7 +335,7 @@ def test_constant_of_the_columns_type_is_bound_without_search(
 
 
 @pytest.mark.parametrize(("days", "text"), [(2**31, "c >= {first}"), (-(2**31) - 1, "c < {first}")])
-def test_day_beyond_the_type_date_is_rewritten(days: int, text: str) -> None:
+def test_comparison_with_a_day_beyond_date_is_rewritten(days: int, text: str) -> None:
     bound = bind(Comparison(Op.LT, Column(("c",)), Literal(Day(days))), pa.schema({"c": pa.date32()}))
     assert str(bound) == text.format(first=f"DATE '{Day(-(2**31))}'")
 

@@ -1228,7 +1228,7 @@ def test_months_are_added_across_years(day: str, months: int, expected: str) -> 
     assert moved == parse_date(expected)
 
 
-def test_nanoseconds_are_rounded_down() -> None:
+def test_nanoseconds_are_rounded_down_when_converted() -> None:
     nanos = pa.array([-1, 0, 86_400_000_000_000 - 1, None], pa.timestamp("ns"))
     assert functions._dates(nanos, pa.date32()).to_pylist() == [-1, 0, 0, None]
     micros = functions._timestamps(nanos, pa.timestamp("us"))

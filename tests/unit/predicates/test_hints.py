@@ -319,12 +319,12 @@ def test_hint_has_the_form_of_the_protocol(text, expected):
         ("i32 NOT IN (1, NULL)", None),
     ],
 )
-def test_partition_columns_allow_inequalities_and_null_tests(text, expected):
+def test_hints_on_partition_columns_may_negate_and_test_null(text, expected):
     assert hints(text, ("i32",)) == expected
     assert hints(text, ("i64",)) is None
 
 
-def test_values_are_json_strings_in_ascii():
+def test_hint_is_json_in_ascii():
     hint = to_json_hints(bind(col("text") == 'é"\u2028', SCHEMA))
     assert hint.isascii()
     literal = json.loads(hint)["children"][1]
@@ -746,7 +746,7 @@ def test_integer_types_in_hints_have_the_protocols_names(data_type, type_name):
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_nanoseconds_are_not_sent(unit):
+def test_nanosecond_columns_have_no_hints(unit):
     hint = hints("c = '2024-01-01'", schema=pa.schema([("c", pa.timestamp(unit, "UTC"))]))
     assert hint == (None if unit == "ns" else "(equal c:timestamp '2024-01-01T00:00:00.000Z':timestamp)")
 

@@ -308,7 +308,7 @@ def test_tuples_and_builders_are_parsed(condition, expected):
     assert str(parse_filter(condition)) == expected
 
 
-def test_empty_filter_is_none():
+def test_missing_filter_is_parsed_as_none():
     assert parse_filter(None) is None
 
 
@@ -344,7 +344,7 @@ def test_null_of_any_type_is_null(name):
     assert parse_filter(f"a = CAST(NULL AS {name})") == parse_filter("a = NULL")
 
 
-def test_typed_constants_are_values():
+def test_date_and_timestamp_literals_are_parsed():
     assert parse_filter("a = DATE '2024-01-01'").right == Literal(parse_date("2024-01-01"))
     assert parse_filter("a = TIMESTAMP '2024-01-01 00:00:00Z'").right == Literal(parse_moment("2024-01-01 00:00:00Z"))
 

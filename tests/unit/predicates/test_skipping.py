@@ -592,7 +592,7 @@ def test_condition_without_bounds_does_not_disable_the_others(text: str) -> None
         ("CAST(a AS DECIMAL(10, 2)) >= 5", 0, 5, True),
     ],
 )
-def test_cast_has_the_bounds_of_its_column(text: str, lower: Any, upper: Any, expected: bool) -> None:
+def test_casts_are_skipped_by_the_bounds_of_their_column(text: str, lower: Any, upper: Any, expected: bool) -> None:
     bound = bind(parse_filter(text), pa.schema({"n": pa.decimal128(5, 1), "a": pa.int32()}))
     statistics = _bounds(lower, upper, 0, 5)
     assert _may_match(bound, Known({("n",): statistics, ("a",): statistics})) is expected

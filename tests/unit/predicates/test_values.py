@@ -281,7 +281,7 @@ def test_number_beyond_double_is_infinite(sign):
     assert as_double(sign * 5) == sign * 5.0
 
 
-def test_numbers_of_more_than_64_bits_become_doubles():
+def test_numpy_longdoubles_become_doubles():
     double = normalise(np.longdouble("1.5"))
     assert (double, type(double)) == (1.5, float)
     assert normalise(np.longdouble("nan")) != 1.5

@@ -550,7 +550,7 @@ def test_many_strings_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("text", "count", "has_calls"), [("text", MANY, False), ("text", 40_000, True)])
-def test_short_ascii_is_recognized_without_arrow(
+def test_numpy_checks_for_ascii_only_in_long_arrays(
     monkeypatch: pytest.MonkeyPatch, text: str, count: int, has_calls: bool
 ) -> None:
     calls: list[int] = []

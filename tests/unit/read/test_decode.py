@@ -303,7 +303,7 @@ def test_too_small_total_byte_size_does_not_enlarge_batches() -> None:
     assert file.rows(2_000_000) == rows
 
 
-def test_rows_without_columns_have_the_requested_number() -> None:
+def test_batch_without_columns_has_the_requested_rows() -> None:
     file = File(numbers(), partition={"p": "a"}, columns=["p"])
     assert file.rows(10**9, 10) == 10
     # Rows without columns take no memory.

@@ -126,7 +126,7 @@ def test_dictionary_is_read_only_if_it_is_short(monkeypatch: pytest.MonkeyPatch)
     assert dictionaries(File(content)) == []
 
 
-def test_one_row_group_with_other_pages_is_read_as_text() -> None:
+def test_row_group_with_other_pages_is_not_read_as_dictionary() -> None:
     few, many = ["a", "b"] * 500, [f"text {number:04}" for number in range(1000)]
     content = pa.table({"text": few + many})
     file = File(content, row_group_size=1000, dictionary_pagesize_limit=2000, data_page_size=100, write_batch_size=10)
@@ -153,7 +153,7 @@ def test_error_of_an_invalid_string_in_a_dictionary_has_the_row() -> None:
         file.batches()
 
 
-def test_invalid_text_without_a_visible_row_is_not_an_error() -> None:
+def test_invalid_text_of_deleted_rows_is_not_an_error() -> None:
     file = File(invalid([b"good"] * 7 + [b"\xff"] + [b"good"] * 3), deleted=DeletionVector.from_positions([7]))
     assert dictionaries(file) == ["text"]
     assert [value for batch in file.batches() for value in batch["text"].to_pylist()] == ["good"] * 10

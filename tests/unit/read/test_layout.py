@@ -456,7 +456,7 @@ def test_contradictory_row_counts_are_refused(
         lay_out(file.decoder.shape, task, footer)
 
 
-def test_footer_with_other_columns_than_its_schema_is_refused() -> None:
+def test_footer_with_a_wrong_column_count_is_refused() -> None:
     file = File(pa.table({"a": range(2500)}), **GROUPS)
     footer = file.layout.footer._replace(metadata=mock.Mock(num_columns=2))
     with pytest.raises(DataError, match="Parquet columns, but its footer states 2"):

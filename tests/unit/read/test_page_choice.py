@@ -83,7 +83,7 @@ def in_pieces(size: int, **write: Any) -> list[tuple[int, int]]:
     return pieces
 
 
-def test_piece_ends_with_a_page_of_each_column() -> None:
+def test_pieces_have_about_the_requested_size() -> None:
     # A page of ten rows has 112 bytes in one column, and about 70 in the other.
     one = in_pieces(1)
     assert one == [(row, row + 10) for row in range(0, 1000, 10)]

@@ -104,7 +104,7 @@ def test_pages_of_writers_that_arrow_misreads_are_not_skipped(
     assert (report.pages_skipped == 0) is is_old
 
 
-def test_page_index_of_the_next_file_is_requested_early(
+def test_later_files_take_no_more_requests_than_the_first(
     make_table: MakeTable, storage: Storage, large_file: bytes
 ) -> None:
     table = make_table(SORTED)

@@ -194,7 +194,7 @@ def test_vector_past_the_end_of_a_file_is_always_refused(
         ({"cardinality": 0, "size_in_bytes": 0}, None),
     ],
 )
-def test_vector_without_rows_and_bytes_is_ignored(
+def test_vector_with_wrong_counts_is_refused_unless_both_are_0(
     make_table: MakeTable, stated: dict[str, int], reason: str | None
 ) -> None:
     table = make_table(SCHEMA)

@@ -211,7 +211,7 @@ def test_text_of_a_dictionary_array_is_checked(make_table: MakeTable) -> None:
     assert table.read(options=REPLACE)["c"].to_pylist() == ["a", SHOWN, None, SHOWN]
 
 
-def test_overflow_error_does_not_mention_text(make_table: MakeTable) -> None:
+def test_overflow_error_names_the_tables_type(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("c", pa.int32()), ("n", pa.int64())]))
     table.add(as_table(pa.array([2**40], pa.int64())))
     with pytest.raises(DataError, match="has a value that does not fit the table's type int32"):

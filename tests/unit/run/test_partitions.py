@@ -109,7 +109,7 @@ class CountingUrls:
         return f"url of {key} from {id(self)}"
 
 
-def test_unpickled_copies_of_a_plan_share_one_source_per_process() -> None:
+def test_unpickled_copies_of_a_plan_share_one_url_source() -> None:
     first = pickle.loads(pickle.dumps(SharedUrls("plan", CountingUrls())))
     second = pickle.loads(pickle.dumps(SharedUrls("plan", CountingUrls())))
     other = pickle.loads(pickle.dumps(SharedUrls("another", CountingUrls())))

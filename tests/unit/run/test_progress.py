@@ -401,7 +401,7 @@ def test_display_depends_on_the_environment(monkeypatch: pytest.MonkeyPatch, kin
         assert made == [("t", report, {"delay": delay}) for delay in delays]
 
 
-def test_bar_shows_brackets_of_a_name() -> None:
+def test_bar_shows_brackets_in_a_name_as_they_are() -> None:
     out = Terminal()
     on_a_bar(lambda: ("reading s.d.[red]t", None), Closed(1), wide(out))  # type: ignore[arg-type]
     assert "reading s.d.[red]t" in out.getvalue()

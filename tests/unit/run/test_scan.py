@@ -73,7 +73,7 @@ def test_unselected_filter_column_is_read_and_dropped(table: Table) -> None:
     assert rows.to_pydict() == {"name": ["row 150", "row 151"]}
 
 
-def test_file_decoded_in_pieces_is_fetched_once(make_table: MakeTable) -> None:
+def test_file_decoded_in_pieces_has_all_rows(make_table: MakeTable) -> None:
     rows = pa.table({"id": range(800_000), "other": range(800_000, 1_600_000)})
     table = make_table(rows.schema)
     table.add(rows, write={"row_group_size": 40_000, "compression": "none", "use_dictionary": False})
@@ -230,7 +230,7 @@ def test_error_names_table_and_file_and_hides_the_signature(table: Table) -> Non
     assert "signature" not in text
 
 
-def test_error_beyond_the_limit_is_ignored(table: Table) -> None:
+def test_missing_file_beyond_the_limit_is_ignored(table: Table) -> None:
     del table.storage.files["part-4.parquet"]
     assert table.read(limit=50).num_rows == 50
 
@@ -275,7 +275,7 @@ def test_task_reads_the_same_rows_in_another_process(table: Table, tmp_path: Pat
     assert int(done.stdout) == sum(batch.num_rows for batch in Batches(part)) == 50
 
 
-def test_tasks_are_read_in_order(table: Table) -> None:
+def test_some_tasks_of_a_plan_are_read_in_order(table: Table) -> None:
     plan = table.plan()
     rows = pa.Table.from_batches(Batches(dataclasses.replace(plan, tasks=plan.tasks[3:])))
     assert rows.equals(numbered(300, 500))

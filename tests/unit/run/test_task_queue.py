@@ -240,7 +240,7 @@ def test_error_at_the_end_of_the_listing_fails_every_read(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_end_stream_action_fails_a_frame(listed: Any) -> None:
+def test_missing_end_stream_action_fails_the_read(listed: Any) -> None:
     server, table = listed()
     server.end = None
     with pytest.raises(ds.TransportError, match="without the endStreamAction"):
