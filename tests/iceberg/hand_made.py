@@ -27,7 +27,7 @@ FIELD_ID = b"PARQUET:field_id"
 
 
 def with_ids(table: pa.Table, ids: Mapping[str, int]) -> pa.Table:
-    """Return ``table`` with the field ids that Parquet files of Iceberg have; ``ids`` has them by (dotted) column
+    """Return ``table`` with field ids, as in Iceberg's Parquet files; ``ids`` has the id of each (dotted) column
     name."""
     return table.cast(pa.schema([_with_id(field, field.name, ids) for field in table.schema]))
 

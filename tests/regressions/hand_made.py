@@ -72,7 +72,7 @@ class HandMadeTable:
         removed: Sequence[int] = (),
         **parquet: Any,
     ) -> Action:
-        """Write ``rows`` and return their ``add`` action; ``parquet`` goes to ``pyarrow.parquet.write_table``.
+        """Write ``rows`` and return their ``add`` action; ``parquet`` has options of ``pyarrow.parquet.write_table``.
 
         A deletion vector removes the rows ``removed``, whose values no read may evaluate.
         """

@@ -109,7 +109,7 @@ class Starved(threading.Thread):
 
 
 def wait_until_back(before: Resources, folder: Path, ended: float, seconds: float, starved: Starved) -> str:
-    """Wait until nothing is held beyond ``before``; return what is still held ``seconds`` after ``ended``.
+    """Wait until no more resources are held than ``before``; describe what is still held ``seconds`` after ``ended``.
 
     Time during which the process waited for a processor does not count.
     """

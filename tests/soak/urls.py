@@ -140,7 +140,7 @@ def _named(host: str) -> tuple[str | None, int]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Connects to the witness instead of any other host."""
+    """Connects to the witness, whatever host a URL names."""
 
     def __init__(self, witness: _Witness) -> None:
         super().__init__()
