@@ -113,7 +113,7 @@ def test_row_lineage_without_row_tracking_is_refused(client: ds.SharingClient, t
     if "row_lineage" in table.expected:
         assert "rowTracking" in table.expected["protocol"]["tableFeatures"]
         return
-    with pytest.raises(UnsupportedFeatureError, match="provider must enable") as refusal:
+    with pytest.raises(UnsupportedFeatureError, match="provider to enable") as refusal:
         shared(client, table).scan(row_lineage=True).to_arrow()
     assert refusal.value.feature == "rowTracking"
 

@@ -256,7 +256,7 @@ def test_nulls_in_non_nullable_arrays_and_maps_are_refused(
     assert rows(table, wire) == expected
     broken = [[1, None]] if data_type is ARRAY else [[("a", None)]]
     table.commit(one_file(table, pa.table({"c": pa.array(broken, values.type)}), "bad.parquet"))
-    assert "Column 'c' has no null" in refusal(table, wire)
+    assert "of column 'c' must not be null" in refusal(table, wire)
 
 
 def test_16_bytes_in_a_string_column_are_refused(table: HandMadeTable) -> None:

@@ -320,7 +320,7 @@ def test_row_lineage_columns_come_after_the_selected_columns(make_table: MakeTab
 def test_table_without_row_tracking_is_refused_with_a_remedy(make_table: MakeTable) -> None:
     table = make_table(SCHEMA)
     table.add(ids(0, 1))
-    with pytest.raises(UnsupportedFeatureError, match=r"provider must enable.*enableRowTracking"):
+    with pytest.raises(UnsupportedFeatureError, match=r"provider to enable.*enableRowTracking"):
         table.plan(row_lineage=True)
 
 
