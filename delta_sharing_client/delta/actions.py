@@ -85,8 +85,7 @@ class AddFile(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, g
     """``add``: a data file of the table.
 
     ``path`` is the percent-encoded path from the log, or the pre-signed URL from a sharing response, which is used
-    verbatim.
-    ``partition_values`` maps *physical* partition column names to serialized values.
+    verbatim. ``partition_values`` maps *physical* partition column names to serialized values.
     """
 
     path: str
@@ -150,7 +149,7 @@ class DomainMetadata(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RowIdHighWaterMark(msgspec.Struct, rename="camel", frozen=True):
-    """``rowIdHighWaterMark``: the highest row id assigned so far, as the first form of row tracking recorded it."""
+    """``rowIdHighWaterMark``: the highest row id assigned so far, in the first form of row tracking."""
 
     high_water_mark: Long
 
@@ -173,8 +172,10 @@ class CheckpointMetadata(msgspec.Struct, rename="camel", frozen=True, omit_defau
 
 
 class Sidecar(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """``sidecar``: a file with file actions of a V2 checkpoint; ``path`` is a file name in ``_sidecars``, or
-    absolute."""
+    """``sidecar``: a file with file actions of a V2 checkpoint.
+
+    ``path`` is a file name in ``_sidecars``, or an absolute path.
+    """
 
     path: str
     size_in_bytes: Count

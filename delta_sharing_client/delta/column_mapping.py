@@ -53,7 +53,7 @@ def check_mapping(struct: StructType, mode: ColumnMappingMode) -> None:
 
     Every column, including nested ones, needs a physical name that is unique among its siblings. In mode ``ID`` it also
     needs a column id that is unique in the table (Delta log protocol, "Column Mapping"). Without this check, a read
-    could return nulls, or another column's values. Raises ``ProtocolError`` that names the column.
+    could return nulls, or another column's values. Raises ``ProtocolError``, which names the column.
     """
     if mode is not ColumnMappingMode.NONE:
         _check(struct, mode, (), {})

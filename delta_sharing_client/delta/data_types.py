@@ -1,4 +1,4 @@
-"""The types of columns as values (Delta log protocol, "Schema Serialization Format")."""
+"""Column types as Python values (Delta log protocol, "Schema Serialization Format")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of partition values from text (Delta log protocol, "Partition Value Serialization").
+"""Parses partition values (Delta log protocol, "Partition Value Serialization").
 
 A value is parsed as the column's *current* type, so values written before a type was widened (``5`` in a column that is
 ``long`` or ``decimal`` now, ``2020-01-01`` for ``timestamp_ntz``) need no special case. ``delta.type_rows`` has the

@@ -112,7 +112,7 @@ def shared_file_key(file: SharedFile) -> FileKey:
 
 
 def unversioned(key: str) -> str:
-    """Return a key of ``url_key`` without its version, which identifies a file within one snapshot."""
+    """Return ``key``, a result of ``url_key``, without its version; it identifies a file within one snapshot."""
     kind, colon, rest = key.partition(":")
     return f"{kind}::{rest.partition(':')[2]}" if colon else f"add::{key}"
 

@@ -1,4 +1,4 @@
-"""Conversion of schemas between the log's JSON, typed values and Arrow (Delta log protocol, "Schema Serialization
+"""Converts schemas between the log's JSON, typed values and Arrow (Delta log protocol, "Schema Serialization
 Format" and "Delta Data Type to Parquet Type Mappings")."""
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ def simple_type(name: str, path: ColumnPath) -> PrimitiveType | DecimalType:
         precision, scale = int(match[1]), int(match[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise ProtocolError(
-                f"{_where(path)} must have a precision from 1 to 38, and a scale from 0 to that, found {name!r}."
+                f"{_where(path)} must have a precision from 1 to 38 and a scale from 0 to the precision, found "
+                f"{name!r}."
             )
         return DecimalType(precision, scale)
     raise UnsupportedFeatureError(

@@ -1,4 +1,4 @@
-"""Finds the differences between two descriptions of a table, as typed values with a text each.
+"""Finds the differences between two descriptions of a table, each as a typed value with a text.
 
 Change feeds (``plan.changes``) and streams (``follow.versions``) each refuse a different set of kinds.
 """
@@ -57,7 +57,7 @@ class Difference(NamedTuple):
 def first_difference(
     old: Metadata, new: Metadata, kinds: Collection[SchemaChangeKind], *, table: str | None = None
 ) -> Difference | None:
-    """Return the first difference between two descriptions of a table whose kind is in ``kinds``, or ``None``.
+    """Return the first difference of a kind in ``kinds`` between two descriptions of a table, or ``None``.
 
     Raises ``ProtocolError`` or ``UnsupportedFeatureError``, which name ``table``, if a description cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The statistics of a data file's columns (Delta log protocol, "Per-file Statistics").
+"""Reads the statistics of a data file's columns (Delta log protocol, "Per-file Statistics").
 
 Statistics are hints: a missing or malformed value, or one whose type is not the column's, is *unknown*, never an error,
 and an unknown bound skips nothing. A known bound is true for every row that a reader can see:
@@ -209,7 +209,7 @@ _count_only = msgspec.json.Decoder(_CountOnly).decode
 
 
 def _nameable(name: str) -> bool:
-    """Return whether msgspec accepts the name. Quotes, backslashes and control characters are legal in a name of a log;
+    """Return whether msgspec accepts the name. Quotes, backslashes and control characters are legal in a column name;
     the statistics of such a column stay unknown."""
     return not any(character in '\\"' or character < " " for character in name)
 

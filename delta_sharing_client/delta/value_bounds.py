@@ -125,8 +125,8 @@ def _to_float(value: float) -> float | None:
 
 
 def _widened(raw: msgspec.Raw, farther: Callable[[float, float], float]) -> float | None:
-    """Return the bound for a double that may have been written as a float: of the two possible values, the
-    ``farther`` one."""
+    """Return the ``farther`` of the two possible values of a bound that may have been written as a float or a
+    double."""
     value = _double(raw)
     if value is None:
         return None

@@ -47,7 +47,7 @@ def check_type_changes(data_type: DataType, above: ColumnPath = ()) -> None:
     """Refuse a schema with a column whose type was changed to one that cannot hold the earlier values (Delta log
     protocol, "Reader Requirements for Type Widening").
 
-    Raises ``UnsupportedFeatureError`` that names the column and both types.
+    Raises ``UnsupportedFeatureError``, which names the column and both types.
     """
     for item in data_type.fields if isinstance(data_type, StructType) else ():
         path = (*above, item.name)
@@ -56,9 +56,9 @@ def check_type_changes(data_type: DataType, above: ColumnPath = ()) -> None:
             # A void column may have become a nested one, whose type is not a simple name.
             if not is_void(before) and not holds(simple_type(new, path), before):
                 raise UnsupportedFeatureError(
-                    f"The type of column {'.'.join(path)!r} was changed from {old} to {new}, which is not a widening "
-                    "of the Delta protocol, so values in older files may be lost. Upgrade the client, or ask the "
-                    "provider to rewrite the table.",
+                    f"The type of column {'.'.join(path)!r} was changed from {old} to {new}, which the Delta protocol "
+                    "does not allow as a widening, so values in older files may be lost. Upgrade the client, or ask "
+                    "the provider to rewrite the table.",
                     feature=f"type change from {old} to {new}",
                 )
     for name, child in children(data_type):

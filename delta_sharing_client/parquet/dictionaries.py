@@ -66,8 +66,7 @@ def _longest_under_256(body: bytes, count: int) -> int | None:
 
 
 def _longest_on_a_walk(body: bytes, count: int) -> int | None:
-    """Return the length of the longest of ``count`` strings; ``None`` if there are too many, or not exactly
-    ``count``."""
+    """Return the length of the longest of ``count`` strings; ``None`` if they are too many, or a different number."""
     if count > _MOST_WALKED:
         return None
     at = longest = 0

@@ -65,8 +65,7 @@ class FooterGuess:
             self._seen = max(self._seen, length)
 
     def learn_index(self, length: int) -> None:
-        """Record the length of page index and footer together, unless it is long: then they are requested
-        separately."""
+        """Record the length of page index and footer together, unless they are long enough for separate requests."""
         if length <= _MOST:
             self.learn(length)
 

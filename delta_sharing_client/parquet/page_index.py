@@ -1,4 +1,4 @@
-"""Reads about the pages of column chunks, from the page index and from the pages' own headers.
+"""Describes the pages of column chunks, from the page index and from the pages' own headers.
 
 Apache Parquet, "Page Index" and "Data Pages". The index is a hint. An index that cannot be decoded, or that contradicts
 the footer or itself, is not used: ``pages`` returns ``None``, and the whole chunk is read. The Parquet reader uses the
@@ -66,8 +66,7 @@ class DataPages(NamedTuple):
 
 
 class PageValues(NamedTuple):
-    """The bounds of one page. ``null_count`` is 0 or the number of the page's rows, and ``None`` if it is in
-    between."""
+    """The bounds of one page. ``null_count`` is 0 or the page's number of rows; ``None`` for numbers in between."""
 
     bounds: tuple[Plain, Plain] | None
     null_count: int | None
@@ -190,8 +189,7 @@ def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
 
 
 def check_page(page: pa.Buffer, rows: int | None, *, has_dictionary: bool = True) -> None:
-    """Raise ``PageMismatch`` unless the header of a page agrees with the index; ``rows`` is ``None`` for a
-    dictionary."""
+    """Raise ``PageMismatch`` unless a page's header agrees with the index; ``rows`` is ``None`` for a dictionary."""
     try:
         header, at = read_page_header(memoryview(page).cast("B"), 0)
     except UNREADABLE as error:

@@ -144,13 +144,14 @@ def _overlapping(pages: DataPages, rows: Sequence[tuple[int, int]]) -> tuple[int
 def _stub(rows: int, chunk: ColumnChunk, shape: ColumnShape, *, as_indices: bool) -> bytes | None:
     """Return an uncompressed page of version 2 with ``rows`` nulls, or with the same value ``rows`` times.
 
-    ``as_indices``: the page replaces pages that refer to the dictionary, which is read. ``None`` if there is no stub.
+    ``as_indices``: the page replaces pages that refer to the dictionary, which is read. Returns ``None`` if such a page
+    cannot be made for the type of the column.
     """
     if rows > _MOST_ROWS or shape.max_definition_level > 0xFF:
         return None
     run = encode_varint(rows << 1) + b"\0"
     if shape.max_definition_level:
-        # Inside a struct, Arrow does not read a chunk as indices if they follow plain values.
+        # Inside a struct, Arrow does not read a chunk as a dictionary if indices follow plain values.
         return _page(rows, rows, _RLE_DICTIONARY if as_indices else _PLAIN, levels=run)
     if shape.is_dictionary:
         return None

@@ -262,8 +262,7 @@ def _as_argument(operand: Operand, data_type: pa.DataType) -> Operand:
 
 
 def _solved(bound: Expression) -> Expression:
-    """Rewrite each test of a function such as ``year`` as a test of its argument, which statistics and servers
-    support."""
+    """Rewrite each test of a year, for example, as a test of its argument, which statistics and servers support."""
     match bound:
         case Comparison(
             op=op, left=Call(name=name, arguments=((Column() | Call()) as operand,)), right=Literal(value=value)
@@ -376,8 +375,7 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
 
 
 def _rewrite(op: Op, column: Typed, value: Value, grid: Grid) -> Expression:
-    """Compare with the neighbors of a constant that is between two values of the column's type, or beyond all of
-    them."""
+    """Compare with the neighbors of a constant that lies between or beyond the values of the column's type."""
     first = _search(grid, lambda ordering: ordering >= 0, value)
     last = _search(grid, lambda ordering: ordering > 0, value) - 1
 

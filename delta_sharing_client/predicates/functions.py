@@ -322,8 +322,7 @@ def apply(name: str, values: Sequence[Value], data_type: pa.DataType, shown: str
 
 
 def fold(name: str, values: Sequence[Value], shown: str) -> Value:
-    """Return the value of a call of constants, whose integers may have any number of digits; ``UsageError`` if it has
-    none."""
+    """Return the value of a call of constants; integers may have any size. ``UsageError`` if there is no value."""
     row = ROWS[name]
     present = [value for value in values if value is not None]
     if len(present) < len(values) and not (row.skips_nulls and present):
@@ -398,23 +397,24 @@ def _sum_of_intervals(intervals: Sequence[Interval], shown: str) -> Interval:
 def overflow(shown: str, data_type: pa.DataType) -> DataError:
     advice = "" if kind_of(data_type) in DATES else "Make one of its constants a double (2E0), or e"
     return DataError(
-        f"'{shown}' in the filter overflows the type {describe(data_type)}, and fails in Spark too. "
+        f"'{shown}' in the filter overflows the type {describe(data_type)}, which fails in Spark too. "
         f"{advice or 'E'}xclude such rows with a condition before it."
     )
 
 
 def division_by_zero(shown: str) -> DataError:
     return DataError(
-        f"'{shown}' in the filter divides by zero and fails in Spark too. Exclude such rows with a condition before it."
+        f"'{shown}' in the filter divides by zero, which fails in Spark too. Exclude such rows with a condition before"
+        " it."
     )
 
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
     # Spark accepts a few texts of timestamps that are not supported here.
     is_time = kind_of(data_type) in TIMES
-    too = "" if isinstance(value, str) and is_time else ", and fails in Spark too"
+    too = "" if isinstance(value, str) and is_time else "; this fails in Spark too"
     return DataError(
-        f"'{shown}' in the filter finds {value!r}, which is not a valid {describe(data_type)}{too}."
+        f"'{shown}' in the filter was applied to {value!r}, which is not a valid {describe(data_type)}{too}."
         " Exclude such rows with a condition before it."
     )
 
@@ -584,7 +584,7 @@ def _year_interval(year: int) -> tuple[Value, Value]:
 
 
 def _moment_interval(moment: Moment) -> tuple[Value, Value]:
-    # Without a zone, so that it compares with timestamps of both kinds.
+    # Without a zone, so that they can be compared with timestamps of both kinds.
     return Moment(moment.nanoseconds, Zone.LOCAL), Moment(moment.nanoseconds + 1000, Zone.LOCAL)
 
 

@@ -116,7 +116,7 @@ def to_json_hints(expression: Expression, partition_columns: Collection[str] = (
 
 
 def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> Expression | None:
-    """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if that is only ``TRUE``.
+    """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if only ``TRUE`` is.
 
     The result has ``AND``, ``OR`` and, for top-level columns, comparisons with constants (``<>`` only for partition
     columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses its unsupported conditions; any other node

@@ -543,7 +543,7 @@ def _without_literals(text: str) -> Rewritten:
 
 def _unshield(text: str) -> str | bytes:
     """Return the original of a shielded literal: text, or bytes for ``X'...'``. Other text is returned unchanged."""
-    # The text of an interval and names were never shielded.
+    # Names and the text of an interval are not shielded.
     match = _SHIELDED.fullmatch(text)
     if match is None:
         return text

@@ -46,7 +46,7 @@ class Op(enum.Enum):
 
     @property
     def flipped(self) -> Op:
-        """The operator for exchanged sides."""
+        """The operator that has the same meaning with its sides exchanged."""
         return _FLIPPED[self]
 
     @property
@@ -393,8 +393,7 @@ def known_of_any(children: Iterable[Expression | None]) -> Expression | None:
 
 
 def as_expression(value: object) -> Expression:
-    """Return ``value`` as a predicate: a predicate is unchanged, a column builder becomes ``column = TRUE``, a bool a
-    constant."""
+    """Return ``value`` as a predicate: a column builder becomes ``column = TRUE``, and a bool becomes a constant."""
     if isinstance(value, Expression):
         return value
     if isinstance(value, ColumnBuilder):

@@ -91,13 +91,13 @@ class KindRow:
 
 
 def kind_of(data_type: pa.DataType) -> Kind:
-    """Return the :class:`Kind` of an Arrow type (for a dictionary, of its values)."""
+    """Return the :class:`Kind` of an Arrow type, or of the values for a dictionary."""
     data_type = type_of_values(data_type)
     return next(kind for kind, row in KINDS.items() if row.matches(data_type))
 
 
 def type_of_values(data_type: Any) -> Any:
-    """Return an Arrow type (for a dictionary, that of its values)."""
+    """Return an Arrow type, or the type of the values for a dictionary."""
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
@@ -261,7 +261,7 @@ def from_arrow(array: Any) -> list[Value]:
 
 
 def to_arrow(values: Iterable[Value], data_type: pa.DataType) -> Any:
-    """Return an array of ``values`` of the type ``data_type``; timestamps have microseconds or nanoseconds."""
+    """Return an array of ``values`` of the type ``data_type``; timestamps are in microseconds or nanoseconds."""
     comparables = map(comparable, values)
     if pa.types.is_date(data_type):
         return pa.array(comparables, pa.int32()).cast(data_type)

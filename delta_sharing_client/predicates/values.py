@@ -104,7 +104,7 @@ class Interval:
 
 
 def current_moment() -> Moment:
-    """Return the current time, in microseconds like the timestamps of Delta tables."""
+    """Return the current time in whole microseconds, like the timestamps of Delta tables."""
     return Moment(time.time_ns() // 1000 * 1000, Zone.UTC)
 
 

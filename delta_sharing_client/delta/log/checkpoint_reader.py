@@ -1,4 +1,5 @@
-"""Checkpoints as streams of actions: classic, multi-part and V2 with sidecars (Delta log protocol, "Checkpoints").
+"""Reads checkpoints as streams of actions: classic, multi-part and V2 with sidecars (Delta log protocol,
+"Checkpoints").
 
 Parquet files are read one row group at a time, and only the columns that are needed. So memory holds neither all
 statistics nor two copies of the rows of a checkpoint with a million files. Statistics and partition values that a
@@ -79,7 +80,8 @@ def read_checkpoint(directory: LogDirectory, checkpoint: Checkpoint, want: Want 
                 sidecars.append(action)
             elif isinstance(action, CheckpointMetadata) and action.version != checkpoint.version:
                 raise ProtocolError(
-                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but states {action.version}."
+                    f"'{name}' must be the checkpoint of version {checkpoint.version}, but it states version "
+                    f"{action.version}."
                 )
             else:
                 yield action
@@ -211,8 +213,7 @@ class FileActions:
         return [f"{self._column}.{name}" for name in names]
 
     def lacks_statistics(self, column: pa.StructArray) -> bool:
-        """Return whether a file in ``column`` has no statistics as text although the checkpoint has a column of
-        structs."""
+        """Return whether a file in ``column`` has no statistics as text, but may have them as a struct."""
         if not self._with_stats or not {"stats", "stats_parsed"} <= self._present:
             return False
         return bool(column.filter(column.is_valid()).field("stats").null_count)
@@ -278,7 +279,7 @@ class FileActions:
     def _refuse_missing(self, name: str) -> None:
         if name in _REQUIRED[self._column]:
             raise ProtocolError(
-                f"Each '{self._column}' row of '{self._source}' must have a {name!r}, found one without."
+                f"Each '{self._column}' row of '{self._source}' must have a {name!r}, but one has none."
             )
 
     def _column_values(self, array: pa.Array, kind: str) -> list[Any]:
@@ -370,8 +371,10 @@ def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]
 
 
 def partition_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[dict[str, str | None]]:
-    """Return the ``partitionValues`` of each row of a ``partitionValues_parsed`` column; as
-    :func:`statistics_texts`."""
+    """Return the ``partitionValues`` of each row of a ``partitionValues_parsed`` column.
+
+    ``path`` and ``instants`` as in :func:`statistics_texts`.
+    """
     names = [field.name for field in parsed.type]
     columns = [
         _partition_column(array, f"{path}.{name}" in instants)

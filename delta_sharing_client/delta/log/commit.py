@@ -47,7 +47,7 @@ class Commit:
 
     @classmethod
     def from_actions(cls, version: int, timestamp_ms: int | None, actions: Iterable[Action]) -> Commit:
-        """Group the actions of one commit by kind, in order; of several protocols or metadata the last is kept."""
+        """Group the actions of one commit by kind, in order; only the last protocol and metadata are kept."""
         kinds: dict[type, list[Action]] = {}
         for action in actions:
             kinds.setdefault(type(action), []).append(action)
@@ -170,7 +170,7 @@ class CommitTimes:
 
 
 def enablement_of(protocol: Protocol, metadata: Metadata, table: str) -> Enablement | None:
-    """Return since which version commits have in-commit timestamps, ``None`` if they have none; ``ProtocolError`` if a
+    """Return the first version with an in-commit timestamp, ``None`` if commits have none; ``ProtocolError`` if a
     property is not a number."""
     properties = metadata.properties
     if properties.get(ENABLED_PROPERTY, "false").lower() != "true":

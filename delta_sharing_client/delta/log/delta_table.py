@@ -204,8 +204,8 @@ class DeltaLog:
             raise
 
     def _latest_times(self, listing: LogListing) -> CommitTimes:
-        """Return the times of all commits, by the rules of the newest protocol and metadata; older ones are not
-        read."""
+        """Return the times of all commits by the rules of the newest protocol and metadata, without reading older
+        ones."""
         newest: dict[type, Any] = {}
         for actions in self._newest_first(listing):
             for action in actions:
@@ -290,7 +290,7 @@ def _compare_with_checksum(snapshot: Snapshot, listing: LogListing) -> None:
 
 
 def _facts(checksum: _Checksum, snapshot: Snapshot) -> Iterator[tuple[str, object, object]]:
-    """Yield a name, the checksum's value (``None`` if missing), and our value."""
+    """Yield a name, the checksum's value (``None`` if missing), and the snapshot's value."""
     vectors = [add.deletion_vector for add in snapshot.files if add.deletion_vector is not None]
     yield "tableSizeBytes", checksum.table_size_bytes, sum(add.size for add in snapshot.files)
     yield "numFiles", checksum.num_files, len(snapshot.files)

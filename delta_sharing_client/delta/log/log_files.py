@@ -46,8 +46,7 @@ class LogDirectory(Protocol):
         """
 
     def expect(self, paths: Sequence[str]) -> None:
-        """Announce that these files will be opened next, in this order, so that a remote store can download them in
-        advance."""
+        """Announce which files will be opened next, in this order, so that a remote store can download them early."""
 
 
 class LocalDirectory:
@@ -73,7 +72,7 @@ def _entry(entry: os.DirEntry[str]) -> LogEntry:
     try:
         stat = entry.stat()
     except FileNotFoundError:
-        # It was deleted after it was listed. If it is needed, opening it will report that.
+        # The file was deleted after it was listed. If it is needed, opening it will report that.
         return LogEntry(entry.name, -1, 0)
     # A time that os.utime set from a float may be some hundred nanoseconds below the intended millisecond.
     return LogEntry(entry.name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000)
@@ -165,7 +164,7 @@ class LogListing:
 
     @property
     def latest(self) -> int:
-        """The newest version that a commit, a compacted file or a complete checkpoint has."""
+        """The newest version of all commits, compacted files and complete checkpoints."""
         compacted = chain.from_iterable(self.compacted.values())
         return max((*self.commits, *self.checkpoints, *(item.last for item in compacted)))
 

@@ -89,8 +89,10 @@ def convert_action(fields: object, kind: type[_Struct], source: str) -> _Struct:
 
 
 def action_fields(action: Action) -> dict[str, Any]:
-    """Return the fields of ``action`` as JSON values; ``DataError`` if a file's size is unknown, because a log must
-    have it."""
+    """Return the fields of ``action`` as JSON values.
+
+    Raises ``DataError`` if the size of a file is unknown, because a log must state it.
+    """
     if isinstance(action, Protocol):
         return _protocol_fields(action)
     if isinstance(action, (AddFile, AddCdcFile)) and action.size < 0:
@@ -163,8 +165,7 @@ def _domain_metadata(line: _DomainMetadataLine) -> DomainMetadata:
 
 
 def parse_commit_info(raw: bytes) -> CommitInfo | None:
-    """Decode the known fields of a ``commitInfo``; a field of the wrong type is omitted. ``None`` if it is no
-    object."""
+    """Decode the known fields of a ``commitInfo``, without those of the wrong type; ``None`` if it is not an object."""
     try:
         return msgspec.json.decode(raw, type=CommitInfo)
     except msgspec.ValidationError:
@@ -183,7 +184,7 @@ def parse_commit_info(raw: bytes) -> CommitInfo | None:
 
 # === Writing ===
 
-# Fields that a log must have although the structs omit them, with the values that they have then.
+# Fields that a log must have, with the default values for which the structs omit them.
 _ALWAYS_WRITTEN: dict[type, dict[str, object]] = {
     AddFile: {"partitionValues": {}, "dataChange": True, "modificationTime": 0},
     AddCdcFile: {"partitionValues": {}, "dataChange": False},

@@ -187,8 +187,7 @@ _SCHEMA = pa.schema({name: pa.struct(fields) for name, fields in _ACTIONS.items(
 
 
 def write_checkpoint(path: Path, actions: Iterable[Action]) -> tuple[int, int]:
-    """Write ``actions``, which are reconciled, as a classic checkpoint; return their number, and that of the ``add``
-    actions among them."""
+    """Write reconciled ``actions`` as a classic checkpoint; return the number of actions, and of ``add`` actions."""
     count = adds = 0
     rows = ({ACTION_NAMES[type(action)]: _arrow_ready(action_fields(action))} for action in actions)
     with pq.ParquetWriter(path, _SCHEMA, compression="snappy") as writer:
@@ -215,8 +214,10 @@ def _arrow_ready(fields: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary path whose file gets its name when it is complete and on disk; a log entry is never
-    overwritten."""
+    """Yield a temporary path whose file is renamed to ``path`` when it is complete and on disk.
+
+    A log entry is never overwritten.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary

@@ -86,7 +86,7 @@ def unshred(array: pa.Array) -> pa.StructArray:
         values = _value_of(storage)
     for name, column in (("metadata", metadata), ("value", values)):
         if count_true(pc.and_(valid, pc.is_null(column))):
-            raise DataError(f"A variant must have metadata and a value, found one without a {name}.")
+            raise DataError(f"A variant must have metadata and a value, found a row whose {name} is null.")
     if storage.type == VARIANT_ARROW_TYPE:
         return storage
     # The fields are not nullable, so rows without a variant have empty bytes behind a null struct.
@@ -108,7 +108,7 @@ class _MetadataCache:
 
     def __call__(self, data: bytes | None) -> VariantMetadata:
         if data is None:
-            raise DataError("A variant must have metadata, found one without.")
+            raise DataError("A variant must have metadata, found a row whose metadata is null.")
         if self._parsed is None or data != self._data:
             self._data, self._parsed = data, VariantMetadata(data)
         return self._parsed

@@ -94,8 +94,7 @@ class VariantMetadata:
 
 
 class Children(NamedTuple):
-    """The children of an object or array: field ids, offsets from ``start``, and the positions of first and last
-    byte."""
+    """The children of an object or array: field ids, offsets from ``start``, and the range of all bytes."""
 
     field_ids: Sequence[int] | None
     offsets: Sequence[int]
@@ -334,8 +333,7 @@ class Decimals(NamedTuple):
 
 
 Payload = Union[None, bool, int, float, str, bytes, Decimals]
-"""The stored value of a scalar. Dates and times are integers: days, microseconds or nanoseconds since 1970 or
-midnight."""
+"""The stored value of a scalar. Dates and times are integers: days, micro- or nanoseconds since 1970 or midnight."""
 
 _FIXED: dict[int, struct.Struct] = {
     Primitive.INT8: struct.Struct("<b"),

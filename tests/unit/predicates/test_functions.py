@@ -232,8 +232,8 @@ def test_functions_are_computed_for_whole_columns(condition: str, monkeypatch: p
     [
         (
             "i8 + i8 > 0",
-            r"'\(i8 \+ i8\)' in the filter overflows the type byte, and fails in Spark too. Make one of its constants "
-            r"a double \(2E0\), or exclude such rows with a condition before it",
+            r"'\(i8 \+ i8\)' in the filter overflows the type byte, which fails in Spark too. Make one of its "
+            r"constants a double \(2E0\), or exclude such rows with a condition before it",
         ),
         ("-i8 * i8 > 0", "overflows the type byte"),
         ("i32 / 0 > 1", r"divides by zero"),
@@ -243,18 +243,24 @@ def test_functions_are_computed_for_whole_columns(condition: str, monkeypatch: p
         ("i32 * 2147483647 > 0", "overflows the type integer"),
         ("i32 % 0 > 1", r"divides by zero"),
         ("f64 % (i32 - 7) > 1", r"divides by zero"),
-        ("CAST(text AS INT) > 1", "finds 'Straße', which is not a valid integer, and fails in Spark too"),
-        ("CAST(lower(text) AS DOUBLE) > 1", "finds 'straße', which is not a valid double"),
-        ("CAST(f64 * 1E10 AS INT) > 1", r"finds 25000000000.0, which is not a valid integer"),
-        ("CAST(i32 * 100 AS TINYINT) > 1", "finds 700, which is not a valid byte"),
-        ("CAST(f64 / 1E-300 * 1E300 AS BIGINT) > 1", "finds inf, which is not a valid long"),
-        ("date(text) > '2024-01-01'", "finds 'Straße', which is not a valid date"),
-        ("date(text) IN ('2024-01-01', '2024-01-02')", "finds 'Straße', which is not a valid date"),
-        ("CAST(i32 AS DECIMAL(2, 2)) = 7", r"finds 7, which is not a valid decimal\(2, 2\), and fails in Spark too"),
-        ("CAST(text AS DECIMAL(9, 2)) = 7", "finds 'Straße', which is not a valid decimal"),
-        ("CAST(text AS BOOLEAN)", "finds 'Straße', which is not a valid boolean"),
-        ("CAST(text AS TIMESTAMP) > instant", "finds 'Straße', which is not a valid timestamp. Exclude"),
-        ("(instant + INTERVAL 5000000 MONTH) IS NULL", "overflows the type timestamp, and fails in Spark too. Exclude"),
+        ("CAST(text AS INT) > 1", "applied to 'Straße', which is not a valid integer; this fails in Spark too"),
+        ("CAST(lower(text) AS DOUBLE) > 1", "applied to 'straße', which is not a valid double"),
+        ("CAST(f64 * 1E10 AS INT) > 1", r"applied to 25000000000.0, which is not a valid integer"),
+        ("CAST(i32 * 100 AS TINYINT) > 1", "applied to 700, which is not a valid byte"),
+        ("CAST(f64 / 1E-300 * 1E300 AS BIGINT) > 1", "applied to inf, which is not a valid long"),
+        ("date(text) > '2024-01-01'", "applied to 'Straße', which is not a valid date"),
+        ("date(text) IN ('2024-01-01', '2024-01-02')", "applied to 'Straße', which is not a valid date"),
+        (
+            "CAST(i32 AS DECIMAL(2, 2)) = 7",
+            r"to 7, which is not a valid decimal\(2, 2\); this fails in Spark",
+        ),
+        ("CAST(text AS DECIMAL(9, 2)) = 7", "applied to 'Straße', which is not a valid decimal"),
+        ("CAST(text AS BOOLEAN)", "applied to 'Straße', which is not a valid boolean"),
+        ("CAST(text AS TIMESTAMP) > instant", "applied to 'Straße', which is not a valid timestamp. Exclude"),
+        (
+            "(instant + INTERVAL 5000000 MONTH) IS NULL",
+            "overflows the type timestamp, which fails in Spark too.",
+        ),
     ],
 )
 def test_functions_fail_as_in_spark(sql: str, message: str) -> None:

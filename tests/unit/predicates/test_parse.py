@@ -215,7 +215,7 @@ def test_string_literals_are_parsed_as_in_spark(literal, value):
         ("a = CAST(5 AS DATE)", "Casting 5 to DATE is not supported; write the constant in that type"),
         ("a = CAST(5 AS STRING)", "Casting 5 to .* is not supported; write the constant in that type"),
         ("a = CAST(TRUE AS DOUBLE)", "True is not a floating point constant"),
-        ("a = CAST('1234.5' AS DECIMAL(5, 2))", r"finds '1234.5', which is not a valid decimal\(5, 2\)"),
+        ("a = CAST('1234.5' AS DECIMAL(5, 2))", r"applied to '1234.5', which is not a valid decimal\(5, 2\)"),
         ("a = CAST('1' AS ARRAY<INT>)", "not supported"),
         ("a = CAST('1' AS BINARY)", "not supported"),
         ("a LIKE 'x' ESCAPE 'yy'", "must be one character"),

@@ -577,7 +577,7 @@ def test_short_text_and_uuid_are_unshredded():
         ({**event(None, MISSING, MISSING), "value": b"\x02\x03\x02\x03\x04\0\0\0\x15" + text("x" * 20)}, "overlap"),
         ({**event(None, MISSING, MISSING), "value": b"\x02\x01\x02\x00\x05\x00"}, "end within"),
         ({**event(None, MISSING, MISSING), "value": container([primitive(0)], [9])}, "below 5, found 9"),
-        ({**event(None, MISSING, MISSING), "metadata": None}, "must have metadata, found one without"),
+        ({**event(None, MISSING, MISSING), "metadata": None}, "found a row whose metadata is null"),
     ],
 )
 def test_contradictory_rows_are_refused(row, reason):
