@@ -450,7 +450,7 @@ def test_token_is_moved_from_the_url_to_a_cookie(page: Running, visitor: Visitor
 
 
 def raw(page: Running, request: str) -> tuple[int, str]:
-    """Send a raw request."""
+    """Send the text of a request as it is."""
     with socket.create_connection(("127.0.0.1", page.port), timeout=HANGS) as connection:
         connection.sendall(request.replace("\n", "\r\n").encode())
         answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()

@@ -283,7 +283,8 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", 
 
 @contextmanager
 def answering(reply: Callable[[str, str], tuple[str, dict[str, str], bytes]]) -> Iterator[ds.SharingClient]:
-    """A server of one function: ``reply(method, path)`` returns status line, headers and body."""
+    """Run a server whose responses one function makes: ``reply(method, path)`` returns status line, headers and
+    body."""
     listening = socket.create_server(("127.0.0.1", 0))
     closing = threading.Event()
 
