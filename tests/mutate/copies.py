@@ -58,8 +58,14 @@ class StartedTests:
         if self._tests is None:
             self._tests = self._reached()
         name = str(module.relative_to(ROOT))
-        tests = [(test, facts["seconds"]) for test, facts in self._tests.items() if _reaches(facts, name, statement)]
-        tests.sort(key=lambda one: (-self._killers[one[0]], one[1]))
+        own = f"tests/spark/test_{module.stem}.py::"
+        # What one test changes in the session, such as its classes, other tests of the module may notice.
+        tests = [
+            (test, facts["seconds"])
+            for test, facts in self._tests.items()
+            if _reaches(facts, name, statement) or test.startswith(own)
+        ]
+        tests.sort(key=lambda one: (-self._killers[one[0]], not _reaches(self._tests[one[0]], name, statement), one[1]))
         ends = itertools.accumulate(seconds for _, seconds in tests)
         chosen = [test for (test, _), end in zip(tests, ends, strict=True) if end <= MUTANT_SECONDS] or [
             test for test, _ in tests[:1]

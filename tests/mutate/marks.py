@@ -34,6 +34,10 @@ class Marks:
         with _place("current").open("rb") as file:
             self._current = mmap.mmap(file.fileno(), _LENGTH, prot=mmap.PROT_READ)
 
+    def __reduce__(self) -> tuple[type[Marks], tuple[str]]:
+        # Spark pickles nested functions with the globals that they use.
+        return Marks, (self._module,)
+
     def __setitem__(self, line: int, reached: bool) -> None:
         test = self._current[:]
         if (test, line) not in self._seen:

@@ -572,6 +572,17 @@ def test_batch_without_a_start_follows_the_last_one(lake: Any) -> None:
     assert sorted(found) == [[0], [1], [2]]
 
 
+def test_commit_drops_the_lists_of_finished_batches(lake: Any) -> None:
+    TableWriter(lake.root / "t", ID).insert(rows_of([1]))
+    reader = stream_reader(lake, startingVersion="0")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    assert rows(reader, begin, end) == [{"id": 1}]
+    assert reader._follower._window is not None
+    reader.commit(end)
+    assert reader._follower._window is None
+
+
 def test_stream_reads_only_the_requested_columns(lake: Any) -> None:
     TableWriter(lake.root / "t", WIDER).insert([{"id": 1, "extra": "x"}])
     reader = stream_reader(lake, columns="id")
