@@ -81,7 +81,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return {name: entries[name] for name in names} if detail else names
 
     def exists(self, path: str, **_: object) -> bool:
-        """Return whether there is a file or directory at ``path``; any other error than its absence is raised."""
+        """Return whether there is a file or directory at ``path``; errors other than its absence are raised."""
         try:
             self.info(path)
         except FileNotFoundError:

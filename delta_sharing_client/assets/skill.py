@@ -80,7 +80,7 @@ class Skill(FileAsset):
 
     @property
     def description(self) -> str:
-        """What the skill does, and when to use it."""
+        """A description of what the skill does, and when to use it."""
         return self.item.description
 
     @property
@@ -90,7 +90,7 @@ class Skill(FileAsset):
 
     @property
     def compatibility(self) -> str | None:
-        """What the skill needs: tools, an operating system, a network."""
+        """The requirements of the skill, such as tools, an operating system or a network."""
         return self.item.compatibility
 
     @property

@@ -13,7 +13,7 @@ from delta_sharing_client.redact import printable
 
 SKILL_FILE = "SKILL.md"
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-# The most characters of front matter that are parsed: far more than it needs, but parsing YAML is slow.
+# Longer front matter is not parsed, because parsing YAML is slow. The limit is far more than front matter needs.
 _LONGEST = 64 * 1024
 # PyYAML's time grows with the square of the number of open brackets.
 _MOST_BRACKETS = 1000

@@ -28,8 +28,8 @@ from delta_sharing_client.threads import start
 PART_BYTES = 16 * 1024 * 1024
 """Larger files are transferred in parts of at least this size, in parallel, and continued after an interruption."""
 
-# The largest parts are of this many ``PART_BYTES``. A part costs a round trip, so large ones save time if there are
-# enough of them for all threads.
+# The largest parts have this many times ``PART_BYTES``. A part costs a round trip, so large parts save time if there
+# are enough of them for all threads.
 _LARGEST_PARTS = 4
 _FIRST_THREADS = 8
 # More parts of large files in parallel are not faster, and take memory.
@@ -68,7 +68,7 @@ class _Stopped(BaseException):
 
 
 class _Worker(threading.local):
-    """The state of one thread: the path of the small file that it receives."""
+    """The state of one thread: the temporary path of the small file that it receives."""
 
     temporary: str = ""
 

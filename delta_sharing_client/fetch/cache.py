@@ -42,13 +42,13 @@ _MARK = b"dsclient"
 # A sweep leaves only this fraction of the limit, so that the next sweep is not needed soon.
 _KEEP = 0.9
 _TEMPORARY = ".part-"
-# Seconds to wait for the lock of another process, which may be stopped; between two attempts; without a further attempt
-# after a failure; and for other threads of this process, which always release their lock.
+# In seconds: the longest wait for the lock of another process, which may be suspended; the pause between two attempts;
+# the time without attempts after a failure; and the longest wait for threads of this process, which release their lock.
 _LOCK_SECONDS, _LOCK_PAUSE, _LOCK_REST = 0.5, 0.01, 10.0
 _QUEUE_SECONDS = 30.0
 
 _lock = threading.Lock()
-# By directory, when the lock that another process keeps may be tried again.
+# For each directory whose lock another process keeps, when to try again.
 _rests: dict[Path, float] = {}
 
 

@@ -51,7 +51,7 @@ _LONGEST_NUMBER = 19
 _PRINTABLE = "".join(map(chr, range(33, 127)))
 # Seconds to keep an idle connection for the next read; servers close idle connections after 5 to 60 seconds.
 _KEPT_SECONDS = 30.0
-# Enough for one read; if there are very many reads, the connections that have been idle longest are closed.
+# The most idle connections that are kept: enough for one read. If there are more, those idle for longest are closed.
 _MOST_IDLE = 128
 _REASON_SECONDS = 1.0
 _REASON_BYTES = 4096

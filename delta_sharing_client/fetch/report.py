@@ -137,7 +137,7 @@ class ScanReport:
         longest = max(self.seconds.values(), default=0.0) or 1.0
         stages = [(_stage(name), f"{value:.3f}", BarCell(value / longest)) for name, value in self.seconds.items()]
         notes = {"note": " ".join(self.notes)} if self.notes else {}
-        return html_facts("What the read cost", {**counts, **notes}) + html_rows("Seconds", ["stage", "", ""], stages)
+        return html_facts("Cost of the read", {**counts, **notes}) + html_rows("Seconds", ["stage", "", ""], stages)
 
     def __str__(self) -> str:
         seconds = ", ".join(f"{_stage(name)} {value:.3f} s" for name, value in self.seconds.items())

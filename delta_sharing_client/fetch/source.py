@@ -1,4 +1,4 @@
-"""Reads byte ranges of a remote file across broken connections and expired URLs: each completely, or with an error."""
+"""Reads byte ranges of a remote file, each completely, or raises an error; resumes broken connections, renews URLs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Body(Protocol):
         """The version of the file."""
 
     async def read(self) -> Bytes:
-        """Return the available bytes: at least one, or none at the end. Raises ``Transient`` if it is too slow."""
+        """Return the available bytes: at least one, or none at the end. Raises ``Transient`` if a transfer fails."""
 
 
 class UrlSource(Protocol):
@@ -120,7 +120,7 @@ class UrlSource(Protocol):
 
 
 class FileStore(Protocol):
-    """Where data files are read from: ``Http``, or a storage without URLs. Implementations can be pickled."""
+    """A source of data files: ``Http``, or a storage without URLs. Implementations can be pickled."""
 
     @property
     def table(self) -> str:
@@ -140,8 +140,8 @@ class Stale(DataError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """What all remote files of a read share: HTTP or a store, the renewal of URLs, the counters of the read, the limit
-    of concurrent requests, and the deadline."""
+    """The state that all remote files of a read share: HTTP or a store, the renewal of URLs, the counters of the read,
+    the limit of concurrent requests, and the deadline."""
 
     http: FileStore
     urls: UrlSource | None

@@ -112,7 +112,7 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
         failure: Transient | DeltaSharingError | None = None
         chunk = b""
         try:
-            # Return available bytes instead of waiting for a full chunk, so that their lines can be processed.
+            # Return the available bytes instead of waiting for a full chunk, so that their lines are processed at once.
             chunk = response.raw.read1(_CHUNK_BYTES)
         except library_errors() as error:
             failure = network_failure(error, doing, table, receiving=True)

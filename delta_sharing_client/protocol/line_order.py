@@ -80,7 +80,7 @@ _KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(Line)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
-    """What the first two lines of a response and its headers state about the table.
+    """A table as described by the first two lines of a response and its headers.
 
     ``version`` is the version of the snapshot, or the first version of a range of changes; for a view, which has no
     versions, it is 0 (``is_view``). ``protocol`` and ``metadata`` are as in the Delta log; for a response in parquet

@@ -163,21 +163,21 @@ class Listings(Transport):
         return f"Did you mean {' or '.join(nearest)}?" if nearest else ""
 
     def list_shares(self) -> list[Share]:
-        """List Shares: all pages."""
+        """Return all shares ("List Shares")."""
         doing = "Listing the shares"
         with self._advised(self._no_server_there):
             items = self._list(("shares",), ShareItem, doing)
         return [_share(item) for item in _named(items, doing, lambda item: check_name(item.name, "share"))]
 
     def get_share(self, share: str) -> Share:
-        """Get Share."""
+        """Return one share ("Get Share"). Raises ``NotFoundError`` if there is no such share."""
         doing = f"Looking up share {share}"
         request = Request(method="GET", path=("shares", check_name(share, "share")), doing=doing)
         with self._advised(lambda: self._near_schema(share)):
             return _share(self.json(request, ShareResponse).share)
 
     def list_schemas(self, share: str) -> list[Schema]:
-        """List Schemas in a Share: all pages."""
+        """Return all schemas of a share ("List Schemas in a Share")."""
         path, doing = ("shares", check_name(share, "share"), "schemas"), f"Listing the schemas of share {share}"
         with self._advised(lambda: self._near_schema(share)):
             items = self._list(path, SchemaItem, doing)
@@ -185,7 +185,7 @@ class Listings(Transport):
         return [Schema(item.name, item.share or share, item.id, item.display_name) for item in items]
 
     def list_tables(self, share: str, schema: str) -> list[Table]:
-        """List Tables in a Schema: all pages."""
+        """Return all tables of a schema ("List Tables in a Schema")."""
         path = ("shares", check_name(share, "share"), "schemas", check_name(schema, "schema"), "tables")
         doing = f"Listing the tables of schema {share}.{schema}"
         with self._advised(lambda: self._near_schema(share, schema)):
@@ -193,7 +193,8 @@ class Listings(Transport):
         return _named([_table(item, share, schema) for item in items], doing, lambda table: table.full_name)
 
     def list_all_tables(self, share: str) -> list[Table]:
-        """List all Tables in a Share: all pages; schema by schema if the server lacks this endpoint."""
+        """Return all tables of a share ("List all Tables in a Share"); requested schema by schema if the server lacks
+        this endpoint."""
         path = ("shares", check_name(share, "share"), "all-tables")
         doing = f"Listing all tables of share {share}"
         try:
@@ -210,7 +211,7 @@ class Listings(Transport):
         return _named(tables, doing, lambda table: table.full_name)
 
     def get_table(self, table: AssetName) -> Table:
-        """Get Table: one table, with its formats; if the server lacks this endpoint, the table from the listing.
+        """Return one table, with its formats ("Get Table"); if the server lacks this endpoint, the table as listed.
 
         Raises ``NotFoundError`` if there is no such table.
         """
@@ -227,7 +228,8 @@ class Listings(Transport):
                 return entry
 
     def stated_table(self, table: AssetName) -> Table:
-        """Get Table. ``RequestError`` if there is none, or the server lacks this endpoint."""
+        """Return one table ("Get Table"). Raises ``RequestError`` if there is no such table, or if the server lacks
+        this endpoint."""
         asset = AssetRef(TABLE, table)
         request = Request(method="GET", path=asset.path, doing=f"Looking up {asset}", table=str(table))
         return _table(self.json(request, TableItem), table.share, table.schema)
@@ -235,7 +237,9 @@ class Listings(Transport):
     # --- other assets ---
 
     def list_assets(self, kind: AssetKind[ItemT], share: str, schema: str) -> list[ItemT]:
-        """List Volumes, Models or Skills in a Schema: all pages; none if the server does not have this kind of asset.
+        """Return all assets of a ``kind`` in a schema ("List Volumes in a Schema" and its counterparts).
+
+        The list is empty if the server does not have this kind of asset.
 
         Raises ``NotFoundError`` if there is no such schema.
         """
@@ -252,9 +256,10 @@ class Listings(Transport):
             return []
 
     def list_all_assets(self, kind: AssetKind[ItemT], share: str, schemas: Sequence[str] | None = None) -> list[ItemT]:
-        """List all Volumes, Models or Skills in a Share: all pages; schema by schema if the server lacks this endpoint.
+        """Return all assets of a ``kind`` in a share ("List All Volumes in a Share" and its counterparts).
 
-        The list is empty if the server has no assets of this kind. ``schemas`` has the share's schemas, if known.
+        They are requested schema by schema if the server lacks this endpoint; ``schemas`` has the share's schemas, if
+        known. The list is empty if the server does not have this kind of asset.
         """
         path = ("shares", check_name(share, "share"), f"all-{kind.plural}")
         doing = f"Listing all {kind.plural} of share {share}"
@@ -309,7 +314,7 @@ class Listings(Transport):
         return _placed(self._list(path, kind.item, doing), doing, share=share, schema=schema)
 
     def get_asset(self, kind: AssetKind[ItemT], name: AssetName) -> ItemT:
-        """Get Volume, Get Model or Get Skill.
+        """Return one volume, model or skill ("Get Volume" and its counterparts).
 
         Raises ``NotFoundError``, with the nearest existing name, if there is no such asset.
         """
@@ -318,7 +323,7 @@ class Listings(Transport):
             return self._looked_up(asset, asset.path, f"Looking up {asset}", share=name.share, schema=name.schema)
 
     def list_model_versions(self, model: AssetName) -> list[ModelVersionItem]:
-        """List Model Versions: all pages; by the protocol, only the versions that are ready.
+        """Return the versions of a model ("List Model Versions"); by the protocol, only those that are ready.
 
         Raises ``NotFoundError`` if there is no such model.
         """
@@ -329,7 +334,8 @@ class Listings(Transport):
         return _placed(items, doing, share=model.share, schema=model.schema, model_name=model.name)
 
     def get_model_version(self, model: AssetName, version: int) -> ModelVersionItem:
-        """Get Model Version. Raises ``NotFoundError``, with the versions that exist, if there is no such version."""
+        """Return one version of a model ("Get Model Version"). Raises ``NotFoundError``, with the versions that exist,
+        if there is no such version."""
         asset = AssetRef(MODEL_VERSION, model, version)
         with self.about_asset(asset):
             item = self._model_version(asset, asset.path, f"Looking up {asset}")
@@ -338,8 +344,8 @@ class Listings(Transport):
         return item
 
     def get_model_alias(self, model: AssetName, alias: str) -> ModelVersionItem:
-        """Get Model Version by Alias: the version to which ``alias`` points now. Raises ``NotFoundError`` if there is
-        no such alias."""
+        """Return the version to which ``alias`` points now ("Get Model Version by Alias"). Raises ``NotFoundError`` if
+        there is no such alias."""
         asset = AssetRef(MODEL, model)
         path = (*asset.path, "aliases", check_name(alias, "alias"))
         with self.about_asset(asset):

@@ -477,8 +477,8 @@ def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str) -> str:
     if not allowed.loopback and is_loopback(urlsplit(url).hostname or ""):
         raise ProfileError(
             f"'{name}' of the profile {read.where} is on this machine, but 'endpoint' is not; expected both on this "
-            "machine or neither. To use a token from this machine, put it into a file, and its path in "
-            "'bearerTokenFile'."
+            "machine or neither. To use a token from this machine, write it to a file, and set 'bearerTokenFile' to "
+            "the path."
         )
     raise ProfileError(
         f"'{name}' of the profile {read.where} is an http URL, to which the client would send its credentials in clear "

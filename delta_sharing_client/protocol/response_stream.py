@@ -244,7 +244,7 @@ class _Files:
         self._again = ListedFiles(self._table, self._version), before
 
     def take(self, actions: list[TableAction]) -> list[TableAction]:
-        """Return the ``actions`` that were not returned yet."""
+        """Return the ``actions`` that have not been returned yet."""
         files = cast("list[SharedFile]", actions)
         names = list(map(_id_of, files))
         if not all(names):

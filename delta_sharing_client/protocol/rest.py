@@ -59,9 +59,11 @@ class RestClient(Listings):
     # --- versions of tables ---
 
     def table_version(self, table: AssetName, starting_timestamp: str | None = None) -> int:
-        """Query Table Version: the current version, or the earliest at or after ``starting_timestamp`` (ISO 8601).
+        """Return the current version of a table, or its earliest at or after ``starting_timestamp`` (ISO 8601).
 
-        A server without the ``/version`` endpoint gets a ``HEAD`` request instead, unless there is a timestamp.
+        This is the endpoint "Query Table Version".
+
+        A server without ``/version`` gets a ``HEAD`` request instead, unless there is a timestamp.
         """
         doing = f"Asking for the version of {table}"
         params = {} if starting_timestamp is None else {"startingTimestamp": starting_timestamp}
@@ -103,11 +105,12 @@ class RestClient(Listings):
     # --- temporary credentials ---
 
     def temporary_table_credentials(self, table: AssetName, location: str | None = None) -> TemporaryCredentials:
-        """Generate Temporary Table Credential, for the table's main location or an auxiliary ``location``."""
+        """Return temporary credentials for the table's main location or an auxiliary ``location`` ("Generate Temporary
+        Table Credential")."""
         return self.credentials(AssetRef(TABLE, table), location)
 
     def credentials(self, asset: AssetRef, location: str | None = None) -> TemporaryCredentials:
-        """Generate Temporary Table, Volume, Skill or Model Version Credentials.
+        """Return temporary credentials for an asset ("Generate Temporary Volume Credentials" and its counterparts).
 
         For a table, ``location`` is the requested location, by default the main one; for another asset, it is the
         asset's storage location, which the response does not repeat.

@@ -50,7 +50,7 @@ from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tr
 from delta_sharing_client.threads import Threads
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
-# The limit in bytes for the headers of a response, and for the lines around a chunk of its body: sizes and trailers.
+# The most bytes for the headers of a response, and for the lines around one of its chunks: chunk size and trailers.
 _LONGEST_HEAD = 256 * 1024
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d\b")
 
@@ -294,7 +294,7 @@ class _Connection(urllib3.connection.HTTPConnection):
 
     @property
     def is_connected(self) -> bool:
-        # The number of bytes that TLS has read from the socket, but that nobody has read from TLS.
+        # The number of bytes that TLS has decrypted, but that have not been read.
         pending = getattr(self.sock, "pending", None)
         return super().is_connected and not (pending is not None and pending())
 

@@ -71,7 +71,7 @@ TransportT = TypeVar("TransportT", bound="Transport")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request.
+    """A request to the sharing server.
 
     ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request in messages; ``table``
     is named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog`` sends the
@@ -230,7 +230,7 @@ class Transport:
             self.deadline.check(request.doing, request.table)
 
     def _renewed(self, refused: str | None) -> bool:
-        """After a 401 for the header ``refused``, return whether another header will be sent."""
+        """After a 401 for the header ``refused``, return whether a different header will be sent."""
         if self._auth.renew(refused):
             return True
         before = self.profile.credentials

@@ -1,4 +1,4 @@
-"""What ends a REST request before its response is complete: time limits, and cancellation from another thread."""
+"""Ends REST requests whose response is not complete: by time limits, and by cancellation from another thread."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def shut(sock: Any) -> None:
 
 @contextlib.contextmanager
 def sending(limits: RequestLimits) -> Iterator[None]:
-    """Apply ``limits`` to the request that this thread sends in the block."""
+    """Apply ``limits`` to the request that this thread sends in the ``with`` block."""
     under_way.limits = limits
     try:
         yield

@@ -26,7 +26,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
-"""A feed of fewer actions is listed by one query, because its last line arrives soon enough."""
+"""A feed of fewer actions is listed by one query, because waiting for its last line takes little time."""
 # A window should have about ``_WANTED * FEW`` actions; a window with more than ``_MOST * FEW`` is split.
 _WANTED, _MOST = 4, 8
 # The number of windows whose renewed URLs are kept; the reader is in one or two windows at a time.
@@ -60,7 +60,7 @@ class FeedWindows:
         self._interrupt.set()
 
     def windows(self) -> Generator[FeedWindow, None, None]:
-        """Yield the windows; each is listed on demand. Errors as in ``TableResponse.actions``."""
+        """Yield the windows; each is listed on demand. Raises the errors of ``TableResponse.actions``."""
         # The first window ends at a version that was seen, so it has files. The last version seen may be incomplete.
         ends = self._seen[:-1] or self._seen
         first, width = None, 1

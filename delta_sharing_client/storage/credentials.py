@@ -163,10 +163,10 @@ _SAS_ENDS = "adls.sas-token-expires-at-ms."
 
 
 def from_iceberg(config: Mapping[str, str], location: str) -> StorageCredentials:
-    """Return the credentials for ``location`` in ``config``, from an Iceberg REST catalog (Iceberg REST catalog,
-    "loadTable", and the properties of its FileIOs).
+    """Return the credentials for ``location`` in a ``config`` from an Iceberg REST catalog ("loadTable", and the
+    properties of the FileIOs).
 
-    ``config`` is that of the table, or of one of its ``storage-credentials``. Raises ``ProtocolError`` if it has no
+    The ``config`` is that of the table, or of one of its ``storage-credentials``. Raises ``ProtocolError`` if it has no
     credentials for the location's store, and ``UnsupportedFeatureError`` if the catalog must sign requests.
     """
     scheme, _, rest = location.partition("://")

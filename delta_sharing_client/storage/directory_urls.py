@@ -24,7 +24,7 @@ from delta_sharing_client.retry import EXPIRED_STATUSES, Deadline, Transient
 from delta_sharing_client.run import loop
 from delta_sharing_client.storage.place import Page, Place, StoredBody, StoredFile, Wanted, place_of
 
-# For this long, a URL is reused for other parts of its file; servers sign URLs for at least a few minutes.
+# A URL is reused for other parts of its file for this many seconds; servers sign URLs for at least a few minutes.
 _URL_SECONDS = 60.0
 _MOST_URLS = 256
 

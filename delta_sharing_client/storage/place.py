@@ -41,7 +41,7 @@ from delta_sharing_client.threads import Threads
 Wanted = Union[ByteRange, int, None]
 T = TypeVar("T")
 
-# The least size of a chunk. Each thread holds a few chunks, and obstore would copy a larger one into one buffer first.
+# The minimum size of a chunk. Each thread holds a few chunks, and obstore would copy larger ones into one buffer first.
 _CHUNK = 256 * 1024
 # A response of up to this size is read in one piece.
 _WHOLE_BYTES = 1024 * 1024
@@ -423,7 +423,7 @@ class ObjectPlace:
         check_process(self._subject)
         credentials = self.renewal.current(rejected)
         with self._lock:
-            # A store requests new credentials only when they expire. If they were refused, it needs a successor.
+            # A store requests new credentials only when they expire. If they were refused, a new store replaces it.
             if self._opened is None or self._opened[0] is rejected is not None:
                 self._opened = credentials, open_store(self._settings, self.renewal)
             store = self._opened[1]

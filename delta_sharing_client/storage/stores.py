@@ -71,14 +71,14 @@ class StoreSettings:
     allowed: Allowed
 
     def of(self, credentials: StorageCredentials) -> dict[str, str]:
-        """Return the settings. The options take precedence over the environment, and that over the server.
+        """Return the settings. The options take precedence over the environment, and the environment over the server.
 
         Raises ``UsageError`` if the settings in the environment are malformed, and ``ProtocolError`` if the server
         names an endpoint that is not allowed.
         """
         stated = dict(credentials.settings)
         if "endpoint" in stated:
-            # The user may name any endpoint, but the server only one that its URLs of data files may have.
+            # The user may name any endpoint, but the server only an endpoint that its URLs of data files may have.
             reason = unfetchable(stated["endpoint"], self.allowed)
             if reason is None and not self.allowed.loopback and leads_here(urlsplit(stated["endpoint"]).hostname or ""):
                 reason = "a host that is this machine"
@@ -124,7 +124,7 @@ def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> A
 
 
 class Provided:
-    """Returns the credentials in the form that obstore expects, whose threads call this object. Picklable."""
+    """A function that returns the credentials in the form that obstore expects; its threads call it. Picklable."""
 
     def __init__(self, renewal: Renewal) -> None:
         self._renewal = renewal

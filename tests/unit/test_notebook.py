@@ -99,7 +99,7 @@ def test_notebook_objects_have_html_representations(serve_demo: Any) -> None:
     assert "files to read" in shown(scan.plan()).words
     assert len(scan.to_arrow())
     assert "requests" in shown(scan).words
-    assert "What the read cost" in shown(scan.report).words
+    assert "Cost of the read" in shown(scan.report).words
     token = serve_demo.profile["bearerToken"]
     texts = [value._repr_html_() for value in (client, table, scan, scan.plan(), scan.report)]
     assert not any(token in text or "X-Amz" in text or "?" in text for text in texts)
