@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-# ``python -m mock_server`` is looking for its program: Ctrl-C during its imports is quiet, too
+# ``python -m mock_server`` is still importing its program: Ctrl-C during these imports prints no traceback either.
 if sys.argv[:1] == ["-m"]:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 

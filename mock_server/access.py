@@ -18,7 +18,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def access_of(entry: TableEntry) -> dict[str, Any]:
-    """Return the access modes of a table for listings and metadata."""
+    """Return the fields that describe a table's access modes in listings and metadata."""
     content: dict[str, Any] = {"accessModes": list(entry.access_modes)}
     if DIRECTORY_ACCESS in entry.access_modes:
         content["location"] = entry.storage
@@ -28,15 +28,16 @@ def access_of(entry: TableEntry) -> dict[str, Any]:
 
 
 def require_loopback(host: str) -> None:
-    """Refuse to share directories of this machine if the server listens to other machines: `ConfigError`."""
+    """Raise `ConfigError` if other machines can reach the server: directories of this machine must not be shared with
+    them."""
     if host not in _LOOPBACK:
-        raise ConfigError(f"Directories of this machine can be shared with its own users only, not on '{host}'.")
+        raise ConfigError(f"Directories of this machine can be shared only with its own users, not on '{host}'.")
 
 
 def with_local_directories(catalog: Catalog, host: str) -> Catalog:
     """Return the catalog with ``file:`` locations for the tables of this machine, which only its own users can read.
 
-    `ConfigError` if the server listens to other machines.
+    Raises `ConfigError` if other machines can reach the server.
     """
     require_loopback(host)
     return dataclasses.replace(
@@ -49,9 +50,9 @@ def with_local_directories(catalog: Catalog, host: str) -> Catalog:
 
 
 def with_readable_formats(catalog: Catalog, host: str) -> Catalog:
-    """Return the catalog without the Iceberg metadata of tables whose files a client elsewhere could not open.
+    """Return the catalog without the Iceberg format of tables whose files a client on another machine could not open.
 
-    `ConfigError` if such a table has no other format.
+    Raises `ConfigError` if such a table has no other format.
     """
     if host in _LOOPBACK:
         return catalog
@@ -66,7 +67,7 @@ def with_readable_formats(catalog: Catalog, host: str) -> Catalog:
 
 
 def require_url_access(entry: TableEntry) -> None:
-    """Refuse a query of a table with directory access only."""
+    """Raise `ApiError` for a query of a table that has only directory access."""
     if URL_ACCESS not in entry.access_modes:
         raise unsupported(f"The table '{entry.full_name}' is shared by directory access only, not by URL.")
 
@@ -82,9 +83,9 @@ def temporary_credentials(
 ) -> dict[str, Any]:
     """Return the response of "Generate Temporary Table Credential" for ``location``, by default the table's main one.
 
-    Locations below it or below an auxiliary location get their own credentials. A local directory needs no keys: its
-    response has only the location and the time. ``vendors`` are those of other stores, by scheme. With ``expired`` the
-    time has passed.
+    Locations below it or below an auxiliary location get their own credentials. A local directory needs no keys, so its
+    response has only the location and the expiration time. ``vendors`` create the credentials for other stores, by
+    scheme. With ``expired``, the credentials have already expired.
     """
     if DIRECTORY_ACCESS not in entry.access_modes:
         raise unsupported(
@@ -102,7 +103,7 @@ def temporary_credentials(
 def vended(
     location: str, s3: S3Tables, vendors: Mapping[str, Vendor], lifetime: float, *, expired: bool = False
 ) -> dict[str, Any]:
-    """Return temporary credentials for a location, and when they expire; a local directory needs no keys."""
+    """Return temporary credentials for a location, and their expiration time; a local directory needs no keys."""
     content: dict[str, Any] = {}
     if (vendor := vendors.get(location.partition(":")[0])) is not None:
         content.update(vendor(location, lifetime))

@@ -76,7 +76,7 @@ _NDJSON = "application/x-ndjson; charset=utf-8"
 _JSON = "application/json; charset=utf-8"
 _CHUNK_BYTES = 256 * 1024
 SETTLE_SECONDS = 0.5
-"""How long a request for the counts waits for responses in progress."""
+"""How many seconds a request for the counts waits for responses in progress."""
 _SETTLE_STEPS = 100
 _is_data = re.compile(f"/(?:{RELATIVE}|{ABSOLUTE})/[^/]*/".encode()).match
 _is_host = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
@@ -87,7 +87,7 @@ _Result = TypeVar("_Result")
 def create_app(config: ServerConfig) -> SharingServer:
     """Return the server for ``config``; ``mock_server.running`` and ``python -m mock_server`` run it with uvicorn.
 
-    `ConfigError` if a table has no Delta log at its location.
+    Raises `ConfigError` if a table has neither a Delta log nor Iceberg metadata at its location.
     """
     return SharingServer(config)
 
@@ -133,7 +133,7 @@ class SharingServer(Starlette):
                 Exception: _unexpected,
             },
         )
-        # A redirect would use the request's own Host header.
+        # Redirects are off, because they would use the request's Host header.
         self.router.redirect_slashes = False
         self._delivery = Delivery(
             self._dispatch,
@@ -163,7 +163,7 @@ class SharingServer(Starlette):
             await self._delivery(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Data files bypass the router, because thousands of range requests per second should be fast.
+        # Data files bypass the router, so that thousands of range requests per second are possible.
         if _is_data(scope["raw_path"]):
             await self._files(scope, receive, send)
         else:
@@ -201,7 +201,7 @@ class SharingServer(Starlette):
             return _json(_named(lambda share: self._listings.schemas(share, query), segments[1]))
         if kind == "all-tables":
             if self.faults.take("no-all-tables"):
-                raise not_found("The all-tables API is not there (fault no-all-tables).")
+                raise not_found("The all-tables API does not exist (fault no-all-tables).")
             return _json(_named(lambda share: self._listings.tables(share, None, query), segments[1]))
         if kind == "tables":
             return _json(
@@ -211,13 +211,13 @@ class SharingServer(Starlette):
             return _json(_named(lambda *names: self._assets.respond(kind, names, query), *segments[1::2]))
         if kind == "table":
             if (missing := self.faults.take("no-get-table")) is not None:
-                raise no_such_api("The API of one table is not there (fault no-get-table).", int(missing.value))
+                raise no_such_api("The API of one table does not exist (fault no-get-table).", int(missing.value))
             found = _named(self.catalog.now().table, segments[1], segments[3], segments[5])
             return _json(self._listings.table(found))
         if kind == "other":
             raise _no_api(request, 404)
         if kind == "version" and self.faults.take("no-version-endpoint"):
-            raise not_found("The version API is not there (fault no-version-endpoint).")
+            raise not_found("The version API does not exist (fault no-version-endpoint).")
         entry = _named(self.catalog.now().table, segments[1], segments[3], segments[5])
         self._s3.refresh(entry)
         with about_table(entry.full_name):
@@ -254,7 +254,7 @@ class SharingServer(Starlette):
         table = self._table_apis.table(entry)
         version = table.latest_version()
         snapshot = table.snapshot(version)
-        # Unsupported formats are refused now rather than after the polls.
+        # Unsupported formats are refused now, not only after the polls.
         choose_format(caller.capabilities, [(snapshot.protocol, snapshot.metadata)], entry.full_name, self.faults)
         query = self._queries.submit(entry, parameters, caller.capabilities, caller.file_id_hash, version)
         return _pending(query_status_line(query.id, "pending"), query.version)
@@ -320,7 +320,7 @@ class SharingServer(Starlette):
 
 
 _TABLE = ("shares", "*", "schemas", "*", "tables", "*")
-# Each API by its method and its path, in which * is a name; used by ``_respond`` and for counting requests.
+# The APIs by method and path, in which * stands for a name. Used by ``_respond``, and to count requests.
 _APIS: dict[tuple[str, ...], str] = {
     ("GET", "shares"): "shares",
     ("GET", "shares", "*"): "share",
@@ -342,8 +342,8 @@ _APIS: dict[tuple[str, ...], str] = {
 def _segments(scope: Scope, prefix: str) -> list[str]:
     """Return the decoded segments of a request's path below ``prefix``.
 
-    Slashes in a row count as one, as on the reference server: clients join an endpoint that ends with a slash and
-    "/shares".
+    Consecutive slashes count as one, as on the reference server, because clients append "/shares" to an endpoint that
+    may end with a slash.
     """
     raw_path = scope["raw_path"].decode("latin-1")
     rest = raw_path[len(prefix) :] if raw_path.startswith(prefix) else ""
@@ -351,13 +351,13 @@ def _segments(scope: Scope, prefix: str) -> list[str]:
 
 
 def _kind(method: str, segments: list[str]) -> str:
-    """Return the API of a request; every second segment of a path is a name."""
+    """Return the API that a request calls. Every second segment of the path is a name."""
     shape = ("*" if index % 2 else segment for index, segment in enumerate(segments))
     return _APIS.get((method, *shape), "other")
 
 
 async def _read_body(request: Request) -> bytes:
-    """Return the body of a request; 413 if it is too large."""
+    """Return the body of a request. Raises `ApiError` (413) if it is too large."""
     declared = request.headers.get("content-length", "0")
     if declared.isascii() and declared.isdigit() and len(declared.lstrip("0")) > len(str(MAX_BODY_BYTES)):
         raise too_large(MAX_BODY_BYTES)
@@ -372,12 +372,13 @@ async def _read_body(request: Request) -> bytes:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"A text was expected, not {shown(value)}.")
+        raise ValueError(f"A string was expected, not {shown(value)}.")
     return value
 
 
 def _named(find: Callable[..., _Result], *names: str) -> _Result:
-    """Look up names; if that fails, once more with + decoded as a space, as the JVM client encodes them."""
+    """Look up names. If that fails, try again with + decoded as a space, because the JVM client encodes spaces like
+    that."""
     try:
         return find(*names)
     except ApiError as error:
@@ -416,7 +417,7 @@ def _streamed(lines: LineResponse, caller: Caller) -> Response:
 
 
 def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Join chunks to the size of a packet, so that a small response is one."""
+    """Join chunks to the size of a packet, so that a small response takes only one packet."""
     waiting: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -441,7 +442,7 @@ def _json(content: dict[str, Any]) -> Response:
 
 
 def _error(request: Request, error: ApiError) -> Response:
-    # ASCII: a message may quote half a surrogate pair, which JSON can only escape.
+    # The JSON is ASCII, because a message may quote half of a surrogate pair, which must be escaped.
     body = b"" if request.method == "HEAD" else json.dumps({"errorCode": error.code, "message": error.message}).encode()
     response = Response(body, status_code=error.status, headers=error.headers, media_type=_JSON)
     if error.status == 413:

@@ -13,7 +13,7 @@ from .listings import Listings, asset_object, version_object
 from .s3 import S3Tables
 
 _VERSION_CREDENTIALS = "temporary-model-version-credentials"
-# In the README of the OpenSharing repository; served with the fault other-credentials-path alone.
+# The path in the README of the OpenSharing repository; served only with the fault other-credentials-path.
 _OTHER_VERSION_CREDENTIALS = "temporary-model-credentials"
 
 
@@ -39,7 +39,7 @@ def _apis() -> dict[tuple[str, ...], tuple[str, AssetKind]]:
 _APIS = _apis()
 _KIND_OF = dict(_APIS.values())
 APIS = {path: api for path, (api, _) in _APIS.items()}
-"""Each API by its method and its path, in which * is a name."""
+"""The APIs by method and path, in which * stands for a name."""
 
 
 class AssetApis:
@@ -62,14 +62,15 @@ class AssetApis:
         self._lifetime = lifetime
 
     def respond(self, api: str, names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
-        """Return the response of an API of `APIS`; ``names`` are those in its path. `ApiError` if it fails."""
+        """Return the response of an API in `APIS`; ``names`` are the names in the request's path. Raises `ApiError` if
+        it fails."""
         missing = self._faults.take("no-assets")
         if missing is not None:
-            raise no_such_api(f"This server has tables only (fault no-assets={missing.value:g}).", int(missing.value))
+            raise no_such_api(f"This server has only tables (fault no-assets={missing.value:g}).", int(missing.value))
         kind, share = _KIND_OF[api], names[0]
         if api == f"all-{kind.value}":
             if self._faults.take("no-all-assets"):
-                raise no_such_api(f"The {api} API is not there (fault no-all-assets).", 404)
+                raise no_such_api(f"The {api} API does not exist (fault no-all-assets).", 404)
             return self._listings.assets(kind, share, None, query)
         if api == kind.value:
             return self._listings.assets(kind, share, names[1], query)
@@ -89,7 +90,7 @@ class AssetApis:
         if asset.kind is AssetKind.MODEL:
             served = self._faults.take("other-credentials-path")
             if api != (_OTHER_VERSION_CREDENTIALS if served else _VERSION_CREDENTIALS):
-                raise no_such_api(f"The {api} API is not there.", 404)
+                raise no_such_api(f"The {api} API does not exist.", 404)
             version = asset.version(names[3])
             if version.status != READY:
                 raise invalid(

@@ -1,7 +1,7 @@
-"""Directories that are shared as volumes, skills and models: what lies in them says what the listings say.
+"""Directories that are shared as volumes, skills and models; the listings are made from their content.
 
-A skill's directory has a ``SKILL.md``, whose front matter has its description (Agent Skills specification). A model's
-directory has one directory for each version, with its number as the name.
+A skill's directory contains ``SKILL.md``, whose front matter describes the skill (Agent Skills specification). A
+model's directory contains a directory for each version, named by its number.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def volume(names: tuple[str, str, str], location: Location, about: Mapping[str, 
 
 
 def skill(names: tuple[str, str, str], location: Location, about: Mapping[str, object] | None = None) -> AssetEntry:
-    """Return a skill; what ``about`` lacks is taken from the front matter of a local ``SKILL.md``.
+    """Return a skill; fields that ``about`` lacks are taken from the front matter of a local ``SKILL.md``.
 
-    `ConfigError` if it has no description, or its name is not that of the directory.
+    Raises `ConfigError` if the skill has no description, or if its name differs from the directory's name.
     """
     storage = storage_of(location)
     told = {**_front_matter(storage), **(about or {})}
@@ -48,9 +48,9 @@ def skill(names: tuple[str, str, str], location: Location, about: Mapping[str, o
     if _SKILL_NAME(name) is None or len(name) > _MOST_NAME:
         problem = f"its name must be at most {_MOST_NAME} lowercase letters, digits and single hyphens"
     elif name != directory:
-        problem = f"its name must be that of its directory, which is '{directory}'"
+        problem = f"its name must be the name of its directory, '{directory}'"
     elif not told.get("description"):
-        problem = "a description is missing"
+        problem = "it has no description"
     elif len(str(told["description"])) > _MOST_DESCRIPTION:
         problem = f"its description must have at most {_MOST_DESCRIPTION} characters"
     elif len(str(told.get("compatibility", ""))) > _MOST_COMPATIBILITY:
@@ -68,9 +68,9 @@ def model(
     versions: tuple[VersionEntry, ...] = (),
     aliases: Mapping[str, int] | None = None,
 ) -> AssetEntry:
-    """Return a model; without ``versions`` they are the numbered directories in a local ``location``.
+    """Return a model; without ``versions``, its versions are the numbered directories in a local ``location``.
 
-    `ConfigError` if an alias names a version that does not exist.
+    Raises `ConfigError` if an alias names a version that does not exist.
     """
     storage = None if location is None else storage_of(location)
     if not versions and storage is not None and (root := local_directory(storage)) is not None:
@@ -96,7 +96,7 @@ def version(
 ) -> VersionEntry:
     """Return version ``number`` of the model ``names``, whose files are at ``location``."""
     if number < 1:
-        raise ConfigError(f"The version of the model '{'.'.join(names)}' must be 1 or more, not {number}.")
+        raise ConfigError(f"A version of the model '{'.'.join(names)}' must have a number of 1 or more, not {number}.")
     if status not in STATUSES:
         raise ConfigError(
             f"The status of a version of '{'.'.join(names)}' must be one of {', '.join(STATUSES)}, not '{status}'."
@@ -116,7 +116,7 @@ def from_mappings(
     found += [skill(split_name(name, "skill"), where) for name, where in (skills or {}).items()]
     unknown = set(aliases or {}) - set(models or {})
     if unknown:
-        raise ConfigError(f"There are aliases for '{min(unknown)}', which is not one of the models.")
+        raise ConfigError(f"There are aliases for '{min(unknown)}', but no such model is shared.")
     for name, where in (models or {}).items():
         names, own = split_name(name, "model"), (aliases or {}).get(name)
         if isinstance(where, Mapping):
@@ -128,7 +128,8 @@ def from_mappings(
 
 
 def storage_of(location: Location) -> str:
-    """Return the URL of a location: of a local directory its ``file:`` URL, `ConfigError` if it does not exist."""
+    """Return the URL of a location; for a local directory, its ``file:`` URL. Raises `ConfigError` if the directory
+    does not exist."""
     address = os.fspath(location)
     if "://" in address and not address.startswith("file:"):
         return address
@@ -139,7 +140,7 @@ def storage_of(location: Location) -> str:
 
 
 def local_directory(storage: str) -> Path | None:
-    """Return the directory of a ``file:`` URL; ``None`` for another URL."""
+    """Return the directory of a ``file:`` URL; ``None`` for other URLs."""
     return Path(url2pathname(urlsplit(storage).path)) if storage.startswith("file:") else None
 
 
@@ -169,7 +170,8 @@ def _others(about: Mapping[str, object] | None) -> dict[str, object]:
 
 
 def _front_matter(storage: str) -> dict[str, object]:
-    """Return the fields of a local ``SKILL.md`` under the protocol's names; none for a skill elsewhere."""
+    """Return the fields of a local ``SKILL.md`` under the protocol's names; none for a skill that is not on this
+    machine."""
     root = local_directory(storage)
     if root is None:
         return {}

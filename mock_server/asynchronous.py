@@ -16,7 +16,7 @@ _KEPT_QUERIES = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PendingQuery:
-    """An accepted query: its table and version, and the capabilities of its request."""
+    """An accepted query, with its table, its version, and the capabilities of its request."""
 
     id: str
     entry: TableEntry
@@ -27,14 +27,14 @@ class PendingQuery:
 
     @property
     def pinned(self) -> int | None:
-        """The version of a query of the latest snapshot; ``None`` for one that states its version."""
+        """The version for a query of the latest snapshot; ``None`` if the query states its version."""
         request = self.request
         points = (request.version, request.timestamp_ms, request.starting_version)
         return self.version if all(point is None for point in points) else None
 
 
 class AsyncQueries:
-    """A bounded number of accepted queries. Thread-safe."""
+    """The accepted queries, of which only a limited number is kept. Thread-safe."""
 
     def __init__(self, polls: int) -> None:
         self._polls = polls
@@ -53,7 +53,7 @@ class AsyncQueries:
     ) -> PendingQuery:
         """Accept a query; the same idempotency key on the same table returns the same query.
 
-        A missing key, or a key with other parameters than before, is a 400.
+        Raises `ApiError` (400) if the key is missing, or was used with other parameters.
         """
         if not request.idempotency_key:
             raise invalid("'idempotencyKey' must be provided for an async query.")
@@ -73,7 +73,8 @@ class AsyncQueries:
             return query
 
     def poll(self, entry: TableEntry, query_id: str, polls: int | None = None) -> tuple[PendingQuery, bool]:
-        """Return the query and whether its result is ready, which it is after ``polls`` polls. 404 if it is unknown."""
+        """Return the query, and whether its result is ready: it is after ``polls`` polls. 404 if the query is
+        unknown."""
         with self._lock:
             query = self._by_id.get(query_id)
             if query is None or query.entry.id != entry.id:

@@ -10,12 +10,12 @@ from .errors import UNAUTHENTICATED, ApiError
 
 
 def check_bearer(header: str | None, token: Secret) -> None:
-    """Refuse a request without ``token`` in its ``Authorization`` header: 401."""
+    """Raise `ApiError` (401) for a request without ``token`` in its ``Authorization`` header."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not given.strip():
-        raise _refused("The request has no bearer token: the header 'Authorization: Bearer <token>' was expected.")
+        raise _refused("The request has no bearer token: expected the header 'Authorization: Bearer <token>'.")
     if not hmac.compare_digest(given.strip().encode(), token.reveal().encode()):
-        raise _refused("The bearer token is not the one of this server's profile.")
+        raise _refused("The bearer token is not the token in this server's profile.")
 
 
 def _refused(message: str) -> ApiError:

@@ -16,7 +16,7 @@ class Format(enum.Enum):
 
 
 class FileIdHash(enum.Enum):
-    """How file ids are made: MD5 for ``parquet``, SHA-256 for ``delta``."""
+    """How file ids are derived: by MD5 for ``parquet``, by SHA-256 for ``delta``."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -36,7 +36,8 @@ class Capabilities:
 
 
 def parse_capabilities(header: str | None) -> Capabilities:
-    """Parse the header; unknown keys are ignored, a ``responseformat`` with only unknown values is a 400."""
+    """Parse the header. Unknown keys are ignored; a ``responseformat`` with only unknown values is refused with a
+    400."""
     values: dict[str, list[str]] = {}
     for part in (header or "").lower().split(";"):
         key, equals, value = part.strip().partition("=")
@@ -56,7 +57,7 @@ def parse_capabilities(header: str | None) -> Capabilities:
 
 
 def parse_file_id_hash(header: str | None) -> FileIdHash | None:
-    """Parse the ``fileidhash`` header; anything but ``parquet`` and ``delta`` is a 400."""
+    """Parse the ``fileidhash`` header; values other than ``parquet`` and ``delta`` are refused with a 400."""
     if header is None:
         return None
     try:

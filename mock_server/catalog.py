@@ -1,7 +1,7 @@
-"""The shared objects: shares, schemas, tables and other assets, and where they are.
+"""The shared objects (shares, schemas, tables and other assets), and their locations.
 
-A catalog is a directory of Delta tables, which may be added and removed while the server runs, or the reference
-server's YAML, which is fixed. Names are case-insensitive, as in the protocol.
+A catalog comes from a directory of tables, which may be added and removed while the server runs, or from the reference
+server's YAML file, which is read only once. Names are case-insensitive, as in the protocol.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Item = TypeVar("_Item", "TableEntry", "AssetEntry")
 
 
 class TableFormat(enum.Enum):
-    """A format of a table's metadata; the value is that of ``format`` in "Get Table"."""
+    """A format of a table's metadata; its value is the one that ``format`` has in "Get Table"."""
 
     DELTA = "delta"
     ICEBERG = "iceberg"
@@ -47,8 +47,8 @@ class TableEntry:
 
     ``history_shared`` allows time travel and the change feed; versions before ``start_version`` are not shared.
     ``location`` is the location of its log on this machine. ``storage`` is the location for clients with directory
-    access, and ``auxiliary`` are those of other files; ``modes`` are the allowed access modes, ``None`` for all that
-    are possible. ``formats`` are those that are found at its location.
+    access, and ``auxiliary`` are the locations of further files; ``modes`` are the allowed access modes, ``None`` for
+    all that are possible. ``formats`` are the formats found at the location.
     """
 
     share: str
@@ -83,7 +83,7 @@ class TableEntry:
 
 
 class AssetKind(enum.Enum):
-    """A kind of asset besides tables; the value is the segment of its paths."""
+    """A kind of asset besides tables; its value is the segment in the paths of its APIs."""
 
     VOLUME = "volumes"
     SKILL = "skills"
@@ -91,7 +91,7 @@ class AssetKind(enum.Enum):
 
     @property
     def noun(self) -> str:
-        """What messages call it."""
+        """The name of the kind in messages."""
         return self.value[:-1]
 
 
@@ -141,7 +141,7 @@ class AssetEntry:
         raise not_found(f"Version {shown(text)} of the model '{self.full_name}' not found.")
 
     def aliased(self, alias: str) -> VersionEntry:
-        """Return the version that an alias names, in any case; 404 if there is none."""
+        """Return the version that an alias names, ignoring case; 404 if there is none."""
         for name, version in self.aliases.items():
             if name.lower() == alias.lower():
                 return self.version(str(version))
@@ -150,7 +150,7 @@ class AssetEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Catalog:
-    """All shared tables and other assets in listing order, and their shares and schemas.
+    """All shared tables and other assets, in the order of listings, with their shares and schemas.
 
     ``schemas`` includes schemas without assets, because a share or a schema may be empty. ``about_shares`` has other
     fields of a share: ``displayName``, ``comment`` and ``properties``.
@@ -219,7 +219,7 @@ class Catalog:
         return [item for item in items if (item.share, item.schema) == pair]
 
     def require_locations(self) -> None:
-        """Refuse tables without metadata at their location: `ConfigError` names the first."""
+        """Raise `ConfigError`, which names the first, if there are tables without metadata at their location."""
         for table in self.tables:
             if TableFormat.DELTA in table.formats and not (table.location / _DELTA_LOG).is_dir():
                 raise ConfigError(
@@ -229,7 +229,7 @@ class Catalog:
 
 
 class LiveCatalog:
-    """The current catalog: that of a directory is read again on demand, at most once per second.
+    """The current catalog. The catalog of a directory is read again on demand, at most once per second.
 
     ``prepare`` prepares a catalog for serving. Thread-safe.
     """
@@ -243,7 +243,7 @@ class LiveCatalog:
         self.last = prepare(start)
 
     def now(self) -> Catalog:
-        """Return the catalog with added tables and without removed ones."""
+        """Return the catalog, with tables that were added and without those that were removed."""
         if self._directory is not None and time.monotonic() - self._looked_at > _LOOK_AGAIN_SECONDS:
             with self._lock, contextlib.suppress(ConfigError, OSError):
                 self._looked_at = time.monotonic()
@@ -254,17 +254,17 @@ class LiveCatalog:
 
 
 def share_id(share: str) -> str:
-    """Return the id of a share: the same after every start of the server."""
+    """Return the id of a share, which is the same after every start of the server."""
     return str(uuid.uuid5(_NAMESPACE, share.lower()))
 
 
 def table_id(share: str, schema: str, name: str) -> str:
-    """Return the id of a table without its own: the same after every start of the server."""
+    """Return an id for a table that has none of its own. It is the same after every start of the server."""
     return _id(share, schema, name)
 
 
 def asset_id(kind: AssetKind, share: str, schema: str, name: str) -> str:
-    """Return the id of another asset without its own: the same after every start of the server."""
+    """Return an id for another asset that has none of its own. It is the same after every start of the server."""
     return _id(kind.value, share, schema, name)
 
 
@@ -273,7 +273,7 @@ def _id(*names: str) -> str:
 
 
 def formats_of(location: Path) -> tuple[TableFormat, ...]:
-    """Return the formats of the table in a directory: both if Iceberg's metadata is beside a Delta log."""
+    """Return the formats of the table in a directory: both if it has a Delta log and Iceberg metadata."""
     found = {
         TableFormat.DELTA: (location / _DELTA_LOG).is_dir(),
         TableFormat.ICEBERG: iceberg_metadata.is_iceberg(location),
@@ -296,7 +296,7 @@ def build(
     about_shares: Mapping[str, Mapping[str, object]] | None = None,
     assets: Iterable[AssetEntry] = (),
 ) -> Catalog:
-    """Return a catalog of ``tables`` and ``assets``; `ConfigError` for two of one kind with one name."""
+    """Return a catalog of ``tables`` and ``assets``. Raises `ConfigError` if two of one kind have the same name."""
     result = tuple(tables)
     seen: dict[str, TableEntry] = {}
     for table in result:
@@ -309,7 +309,7 @@ def build(
 
 
 def unique_assets(assets: Iterable[AssetEntry]) -> tuple[AssetEntry, ...]:
-    """Return ``assets``; `ConfigError` for two of one kind with one name."""
+    """Return ``assets``. Raises `ConfigError` if two of one kind have the same name."""
     result = tuple(assets)
     seen: set[tuple[AssetKind, str]] = set()
     for asset in result:
@@ -325,11 +325,11 @@ def from_mapping(tables: Mapping[str, str | os.PathLike[str]]) -> Catalog:
 
 
 def from_directory(root: str | os.PathLike[str]) -> Catalog:
-    """Return the tables under ``root``: every folder with a ``_delta_log``, or with the ``metadata`` of Iceberg.
+    """Return the tables under ``root``: every folder with a ``_delta_log``, or with Iceberg's ``metadata``.
 
-    ``<root>/<share>/<schema>/<table>`` has all three names; ``<root>/<table>`` is in share "default", schema "default".
-    A table's folder may be deeper: ``<root>/<table>/data`` is still ``<table>`` if it is the only table in there;
-    several tables ``<root>/<folder>/...`` make the folder a schema of share "default".
+    ``<root>/<share>/<schema>/<table>`` contains all three names; ``<root>/<table>`` is in share "default", schema
+    "default". A table may lie deeper: ``<root>/<table>/data`` is still called ``<table>`` if it is the only table in
+    that folder; if there are several tables ``<root>/<folder>/...``, the folder is a schema of share "default".
     """
     base = Path(expanded(root))
     if not base.is_dir():
@@ -339,8 +339,8 @@ def from_directory(root: str | os.PathLike[str]) -> Catalog:
     found = sorted(_table_folders(base))
     if not found:
         raise ConfigError(
-            f"There is no table under '{base}': '<table>/{_DELTA_LOG}', or '<table>/{iceberg_metadata.FOLDER}' of "
-            "Iceberg, was expected somewhere in it."
+            f"There is no table under '{base}': expected a folder '<table>/{_DELTA_LOG}', or Iceberg's "
+            f"'<table>/{iceberg_metadata.FOLDER}', somewhere in it."
         )
     return build(entry(*_names(parts, found), base.joinpath(*parts)) for parts in found)
 
@@ -376,7 +376,7 @@ def split_name(name: str, noun: str) -> tuple[str, str, str]:
         return parts[0], parts[1], parts[2]
     if len(parts) == 1:
         return DEFAULT_NAME, DEFAULT_NAME, name
-    raise ConfigError(f"A {noun} is named 'share.schema.{noun}' or '{noun}', not {shown(name)}.")
+    raise ConfigError(f"The name of a {noun} must be 'share.schema.{noun}' or '{noun}', not {shown(name)}.")
 
 
 def _unique(names: Iterable[str]) -> list[str]:

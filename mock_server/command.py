@@ -41,7 +41,7 @@ def serve(
     ] = None,
     config_file: Annotated[
         Optional[Path],
-        typer.Option("--config", help="Serve what the reference server's configuration file says.", metavar="FILE"),
+        typer.Option("--config", help="Serve what a configuration file of the reference server lists.", metavar="FILE"),
     ] = None,
     host: Annotated[Optional[str], typer.Option(help="Address to listen on (default 127.0.0.1).")] = None,
     port: Annotated[Optional[int], typer.Option(help="Port to listen on (default 0: any free one).")] = None,
@@ -50,13 +50,13 @@ def serve(
     ] = None,
     token: Annotated[Optional[str], typer.Option(help="Bearer token (default: a new one).")] = None,
     url_ttl: Annotated[Optional[float], typer.Option(help="Seconds for which a data URL is valid.")] = None,
-    latency: Annotated[Optional[float], typer.Option(help="Delay every response by so many seconds.")] = None,
-    bandwidth: Annotated[Optional[float], typer.Option(help="Bytes per second of all responses together.")] = None,
-    page_size_limit: Annotated[Optional[int], typer.Option(help="Maximum files on a page of a query.")] = None,
+    latency: Annotated[Optional[float], typer.Option(help="Delay every response by this many seconds.")] = None,
+    bandwidth: Annotated[Optional[float], typer.Option(help="Bytes per second for all responses together.")] = None,
+    page_size_limit: Annotated[Optional[int], typer.Option(help="Maximum number of files per page of a query.")] = None,
     async_polls: Annotated[Optional[int], typer.Option(help="Polls until an asynchronous query is done.")] = None,
     local_directories: Annotated[
         bool,
-        typer.Option("--local-directories", help="Offer directory access to tables, to users of this machine."),
+        typer.Option("--local-directories", help="Offer directory access to users of this machine."),
     ] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate created for this run.")] = False,
     certfile: Annotated[Optional[Path], typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
@@ -100,7 +100,8 @@ def _expanded(path: Path | None) -> Path | None:
 
 @contextlib.contextmanager
 def _exit_codes(program: str) -> Iterator[None]:
-    """Exit with 2 and a message of ``program`` if the server cannot start, with 130 if Ctrl-C ends it first."""
+    """Exit with 2 and a message that begins with ``program`` if the server cannot start, or with 130 if Ctrl-C comes
+    first."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
@@ -116,7 +117,7 @@ def _exit_codes(program: str) -> Iterator[None]:
 def _config(tables: Path | None, config_file: Path | None, given: dict[str, Any]) -> Iterator[ServerConfig]:
     if config_file is not None:
         settings = config.from_yaml(config_file)
-        # With a token on the command line it is checked.
+        # A token on the command line is always checked.
         yield dataclasses.replace(settings, **given, check_token=settings.check_token or "token" in given)
     elif tables is not None:
         yield ServerConfig(catalog=catalog.from_directory(tables), directory=tables, **given)
@@ -156,7 +157,7 @@ def _serve(settings: ServerConfig, profile_out: Path | None, *, with_stats: bool
         if files is not None and files.authority is not None:
             typer.echo(f"certificate to trust: export REQUESTS_CA_BUNDLE={files.authority.resolve()}")
         running = uvicorn.Server(uvicorn_config(server, files))
-        # Until uvicorn handles signals itself, and when it raises them again after its shutdown.
+        # These handlers act until uvicorn handles signals itself, and when it raises them again after its shutdown.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: setattr(running, "should_exit", True))
         running.run(sockets=[listening])

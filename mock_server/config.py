@@ -1,4 +1,4 @@
-"""The server's configuration: one frozen value, and the reference server's YAML parsed into it."""
+"""The server's configuration as one frozen value, and the parser of the reference server's YAML file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .faults import Fault
 from .s3 import S3Settings, is_s3
 from .tls import Tls
 
-# Keys of the reference server without effect here.
+# Keys of the reference server that have no effect here.
 _WITHOUT_EFFECT = frozenset({"deltaTableCacheSize", "stalenessAcceptable", "requestTimeoutSeconds"})
 
 
@@ -38,11 +38,11 @@ class ServerConfig:
     Parameters
     ----------
     catalog:
-        What is shared.
+        The shared tables and other assets.
     token:
         The bearer token for every request.
     check_token:
-        Whether it is checked; a YAML file without ``authorization`` leaves the server open.
+        Whether the token is checked; with a YAML file without ``authorization``, it is not.
     prefix:
         Path prefix of the REST API.
     iceberg_prefix:
@@ -56,17 +56,18 @@ class ServerConfig:
     faults:
         Simulated faults (``mock_server.faults``).
     sql_hints, json_hints, json_hints_v2:
-        Whether ``predicateHints``, ``jsonPredicateHints`` on partition columns, and those on file statistics are used.
+        Whether the server uses ``predicateHints``, ``jsonPredicateHints`` on partition columns, and
+        ``jsonPredicateHints`` on file statistics.
     page_size_limit:
-        Maximum number of files on one page of a query that asks for pages.
+        Maximum number of files on a page, for queries that request pages.
     page_token_ttl, refresh_token_ttl:
-        Seconds for which these tokens are valid.
+        Seconds for which page tokens and refresh tokens are valid.
     async_polls:
         How many polls of an asynchronous query return ``pending`` first.
     directory:
-        The directory of the catalog; later changes in it are served.
+        The directory from which the catalog was read; later changes in it are served.
     local_directories:
-        Whether local tables offer directory access, to users of this machine.
+        Whether local tables offer directory access to users of this machine.
     credentials_ttl:
         Seconds after which temporary credentials expire.
     tls:
@@ -117,27 +118,27 @@ class ServerConfig:
             f"{self.iceberg_prefix}/"
         ):
             raise ConfigError(
-                f"The endpoint '{self.prefix}' must not overlap '{self.iceberg_prefix}', that of the Iceberg catalog."
+                f"The endpoint '{self.prefix}' must not overlap '{self.iceberg_prefix}', the Iceberg catalog's path."
             )
 
 
 def from_yaml(path: str | os.PathLike[str]) -> ServerConfig:
     """Read the reference server's configuration file.
 
-    Understood are ``shares`` with ``schemas`` and ``tables`` (``name``, ``location``: a local directory, relative to
-    the file, a ``file:`` URI or an ``s3://`` address, ``id``, ``historyShared``, ``startVersion``),
+    Supported are ``shares`` with ``schemas`` and ``tables`` (``name``, ``location``: a local directory, relative to the
+    file, a ``file:`` URI or an ``s3://`` address, ``id``, ``historyShared``, ``startVersion``),
     ``authorization.bearerToken``, ``ssl``, ``host``, ``port``, ``endpoint``, ``preSignedUrlTimeoutSeconds``, the
     ``evaluate...Hints`` switches, ``queryTablePageSizeLimit``, ``queryTablePageTokenTtlMs`` and ``refreshTokenTtlMs``.
-    What else the reference server knows (``deltaTableCacheSize`` ...) has no effect. Beyond it there are the shares'
+    The reference server's other keys (``deltaTableCacheSize`` ...) have no effect. Additional keys are the shares'
     ``displayName``, ``comment`` and ``properties``, the tables' ``accessModes``, ``auxiliaryLocations`` and
     ``displayName``, the schemas' ``volumes``, ``skills`` and ``models`` (docs/server.md), ``s3`` with ``endpoint``,
     ``region``, ``accessKeyId`` and ``secretAccessKey``, ``localDirectories`` and
-    ``temporaryCredentialsTimeoutSeconds``. A key that is none of these, and a file that cannot be used, raise
-    `ConfigError` with one sentence.
+    ``temporaryCredentialsTimeoutSeconds``. Raises `ConfigError` with one sentence for any other key, and for a file
+    that cannot be used.
     """
     source = Path(expanded(path))
     if source.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"A configuration file ends in .yaml or .yml, but '{source.name}' does not.")
+        raise ConfigError(f"The name of a configuration file must end in .yaml or .yml, but '{source.name}' does not.")
     try:
         content = yaml.safe_load(source.read_text(encoding="utf-8"))
     except OSError as error:
@@ -276,7 +277,7 @@ def _asset_location(node: _Node, base: Path) -> str:
 
 
 def _check_lengths(share: _Node, told: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for more than the protocol allows (protocol, "List Shares")."""
+    """Raise `ConfigError` if a field is longer than the protocol allows (protocol, "List Shares")."""
     properties = told["properties"] if isinstance(told["properties"], dict) else {}
     lengths = [("displayName", told["displayName"], 255), ("comment", told["comment"], 65_536)]
     lengths += [(f"the key {key[:20]!r} of properties", key, 255) for key in properties]
@@ -285,7 +286,7 @@ def _check_lengths(share: _Node, told: Mapping[str, object]) -> None:
         if isinstance(value, str) and len(value) > most:
             raise ConfigError(f"{share.where}: {name} must have at most {most} characters, found {len(value)}.")
     if len(properties) > 50:
-        raise ConfigError(f"{share.where}: properties must be at most 50 pairs, found {len(properties)}.")
+        raise ConfigError(f"{share.where}: there must be at most 50 properties, found {len(properties)}.")
 
 
 def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
@@ -322,7 +323,7 @@ def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
         formats=catalog.formats_of((base / expanded(location)).resolve()) if storage is None else (TableFormat.DELTA,),
     )
     if modes is not None and DIRECTORY_ACCESS in modes and storage is not None and not entry.history_shared:
-        raise ConfigError(f"{node.where}: directory access gives the history, so historyShared must be true.")
+        raise ConfigError(f"{node.where}: directory access shares the history, so historyShared must be true.")
     node.refuse_unknown()
     return entry
 
@@ -337,7 +338,7 @@ def _named(nodes: list[_Node]) -> list[_Node]:
 
 
 class _Node:
-    """A mapping of the file, with its place for errors."""
+    """A mapping in the file, with its place for error messages."""
 
     def __init__(self, where: str, content: object) -> None:
         if not isinstance(content, dict):
@@ -358,7 +359,7 @@ class _Node:
         for key in self._content:
             if key not in self._known:
                 near = difflib.get_close_matches(str(key), self._known, 1)
-                hint = f" Did you mean '{near[0]}'?" if near else f" Known are: {', '.join(sorted(self._known))}."
+                hint = f" Did you mean '{near[0]}'?" if near else f" The keys are: {', '.join(sorted(self._known))}."
                 raise ConfigError(f"{self.where}: there is no key '{key}'.{hint}")
 
     def child(self, key: str) -> _Node | None:
@@ -376,7 +377,7 @@ class _Node:
     def text(self, key: str, default: str | None) -> str | None:
         value = self._get(key, default)
         if value is not None and not isinstance(value, str):
-            raise ConfigError(f"{self.where}: {key} must be text, found {_kind(value)}.")
+            raise ConfigError(f"{self.where}: {key} must be a string, found {_kind(value)}.")
         return value
 
     def integer(self, key: str, default: int) -> int:
@@ -388,17 +389,17 @@ class _Node:
     def texts(self, key: str) -> list[str] | None:
         value = self._get(key)
         if value is not None and (not isinstance(value, list) or not all(isinstance(item, str) for item in value)):
-            raise ConfigError(f"{self.where}: {key} must be a list of texts, found {_kind(value)}.")
+            raise ConfigError(f"{self.where}: {key} must be a list of strings, found {_kind(value)}.")
         return value
 
     def all_texts(self) -> dict[str, str]:
-        """Return all of a mapping with arbitrary keys."""
+        """Return all pairs of a mapping with arbitrary keys and string values."""
         for key in self._content:
             self.text(key, None)
         return dict(self._content)
 
     def all_integers(self) -> dict[str, int]:
-        """Return all of a mapping with arbitrary keys."""
+        """Return all pairs of a mapping with arbitrary keys and integer values."""
         return {str(key): self.integer(key, 0) for key in self._content}
 
     def flag(self, key: str, default: bool) -> bool:
@@ -413,5 +414,5 @@ class _Node:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "keys and values", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
+    names = {dict: "keys and values", list: "a list", str: "a string", bool: "true or false", type(None): "nothing"}
     return names.get(type(value), type(value).__name__)

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 connection: uvicorn's, plus features that ASGI lacks.
+"""uvicorn's HTTP/1.1 connection, with features that ASGI lacks.
 
 Data files go from the page cache to the socket without a copy (ASGI's ``http.response.zerocopysend``), and faults can
 end a connection in the middle of a body.
@@ -77,12 +77,12 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection after what was written, wherever the response is."""
+        """Close the connection after the written bytes, even in the middle of a response."""
         self._protocol.cycle.disconnected = True
         self._protocol.transport.close()
 
     async def reset(self) -> None:
-        """Send what was written, then close the connection with a TCP reset."""
+        """Send the written bytes, then close the connection with a TCP reset."""
         transport = self._protocol.transport
         while transport.get_write_buffer_size() and not transport.is_closing():
             await asyncio.sleep(0.001)
@@ -115,7 +115,7 @@ class ServingProtocol(H11Protocol):
 
 
 class _Length:
-    """Represents a body of known length that h11 does not see."""
+    """Stands for body bytes of this length that do not pass through h11."""
 
     def __init__(self, length: int) -> None:
         self._length = length

@@ -1,4 +1,4 @@
-"""Sends every response: latency, bandwidth, counting, and the faults of its status and body."""
+"""Sends every response: applies latency, bandwidth and the faults of its status and body, and counts it."""
 
 from __future__ import annotations
 
@@ -171,14 +171,14 @@ class _SpoiltBody:
 
     @classmethod
     def take(cls, faults: FaultSet, target: Target) -> _SpoiltBody | None:
-        """Return the fault's handler for this response, or ``None``."""
+        """Return the object that applies the active faults to this response, or ``None`` without faults."""
         names = ("truncate-body", "cut-connection-after", "wrong-content-length", "close-delimited", "lose-lines",
                  "corrupt-body", "gzip", "cut-gzip", "cut-chunked", "trickle")  # fmt: skip
         found = {name: fault.value for name in names if (fault := faults.take(name, target)) is not None}
         return cls(found) if found else None
 
     async def add(self, message: Message, connection: Connection, account: Callable[[bytes], Awaitable[None]]) -> None:
-        """Take the next message of the body; at the last one, send the response and end the connection."""
+        """Add the next message of the body; after the last one, send the response and end the connection."""
         if message["type"] == "http.response.zerocopysend":
             self._body += os.pread(message["file"], message["count"], message["offset"])
         else:

@@ -1,4 +1,4 @@
-"""Sample tables with a history, for ``--demo``: written at every start, always the same.
+"""Sample tables with a history, for ``--demo``. They are written at every start, always with the same content.
 
 ``demo.shop.orders`` has a typical history: created, a column renamed, rows inserted, deleted and updated with deletion
 vectors, files compacted. ``demo.shop.products`` and ``demo.weather.readings`` are plain tables that the parquet
@@ -57,7 +57,7 @@ def _orders(root: Path) -> None:
 
 
 class _OrdersTable:
-    """Writes the table of orders version by version; rows keep their ids (row tracking)."""
+    """Writes the orders table version by version; rows keep their ids (row tracking)."""
 
     _COLUMNS = ("order_id", "customer", "country", "ordered_at", "amount", "status")
     _PROPERTIES = {  # noqa: RUF012
@@ -148,7 +148,7 @@ class _OrdersTable:
         return self._mark_deleted(lambda rows: pc.equal(rows["status"], "cancelled"), list(self._live), day)
 
     def _mark_deleted(self, condition: Callable[[pa.Table], Any], countries: Sequence[str], day: int) -> list[Action]:
-        """Delete rows with deletion vectors; a file's earlier vector is part of its new one."""
+        """Delete rows with deletion vectors; a file's new vector includes its earlier one."""
         deleted: list[tuple[AddFile, list[int]]] = []
         for country in countries:
             for add, rows in self._live[country]:
@@ -168,7 +168,8 @@ class _OrdersTable:
         return pa.array([position in gone for position in range(rows.num_rows)], pa.bool_())
 
     def _correct_amounts(self, country: str, day: int) -> list[Action]:
-        """Double the large amounts of a country: old rows deleted, new ones in a file, both as change data."""
+        """Double the large amounts of a country: delete the old rows, add a file with the new ones, and write both as
+        change data."""
 
         def large(rows: pa.Table) -> Any:
             return pc.and_(pc.greater(rows["amount"], 150), pc.not_equal(rows["status"], "cancelled"))
@@ -182,7 +183,7 @@ class _OrdersTable:
         actions = self._mark_deleted(large, [country], day)
         amounts = pc.multiply(before["amount"], 2.0)
         after = before.set_column(before.schema.get_field_index("amount"), "amount", amounts)
-        # The update is the last change of these rows: their commit version is the file's.
+        # The update is the last change of these rows, so their commit version is that of the file.
         stored = after.set_column(
             after.schema.get_field_index(_ROW_VERSION), _ROW_VERSION, pa.nulls(after.num_rows, pa.int64())
         )
@@ -202,7 +203,8 @@ class _OrdersTable:
         return [*removed, self._add(country, pa.concat_tables(kept), day, data_change=False)]
 
     def _with_lineage(self, add: AddFile, rows: pa.Table) -> pa.Table:
-        """Return rows with materialized ids and commit versions, as a copy must have them."""
+        """Return rows with materialized ids and commit versions, which rows must have when they are copied to a new
+        file."""
         assert add.base_row_id is not None
         ids = pa.array(range(add.base_row_id, add.base_row_id + rows.num_rows), pa.int64())
         versions = pa.array([add.default_row_commit_version] * rows.num_rows, pa.int64())
@@ -284,7 +286,8 @@ def _products(root: Path) -> None:
 
 
 def _refunds(root: Path) -> None:
-    """An Iceberg table by months: two appends with a renamed column between them, a delete and an update."""
+    """Write an Iceberg table partitioned by month: two appends, with a column renamed in between, a delete and an
+    update."""
     fields = [
         {"id": 1, "name": "refund_id", "required": True, "type": "long"},
         {"id": 2, "name": "order_id", "required": False, "type": "long"},
@@ -308,7 +311,7 @@ def _refunds(root: Path) -> None:
     writer.commit("delete", _day(61))
     file = writer.files[0]
     rows = file.live_rows()
-    # An update writes the row again: its id stays, and the number of the commit is that of the new file.
+    # An update writes the row again: it keeps its id, and gets the sequence number of the new file's commit.
     is_late = pc.less_equal(rows["refund_id"], 40)
     amounts = pc.if_else(is_late, pa.scalar(Decimal(0), rows.schema.field("amount").type), rows["amount"])
     updated = pc.if_else(is_late, pa.scalar(None, pa.int64()), rows[LAST_UPDATED])
@@ -349,7 +352,7 @@ def _by_month(rows: pa.Table) -> list[pa.Table]:
 
 
 def _month_of(rows: pa.Table) -> int:
-    """Return the months since 1970 of rows that are of one month."""
+    """Return the number of the month, counted from 1970, of rows that all lie in one month."""
     day = rows["refunded_on"][0].as_py()
     return (day.year - 1970) * 12 + day.month - 1
 

@@ -1,4 +1,4 @@
-"""Sample assets besides tables, for ``--demo``: written at every start, always the same.
+"""Sample assets besides tables, for ``--demo``. They are written at every start, always with the same content.
 
 ``demo.shop.documents`` is a volume with texts, a CSV file and a picture; ``demo.shop.churn`` is a model in MLflow's
 layout with two versions that are ready and one that is not; ``demo.shop.sales-report`` is an agent skill.
@@ -90,7 +90,7 @@ _WEIGHTS = {1: {"base": 0.1, "per_day": 0.01}, 2: {"base": 0.05, "per_day": 0.02
 
 
 def build(root: Path, share: str) -> tuple[AssetEntry, ...]:
-    """Write the sample assets below ``root`` and return them, as assets of ``share``."""
+    """Write the sample assets below ``root``, and return them as assets of ``share``."""
     folder = root / _SCHEMA
     documents: dict[str, str | bytes] = {
         "README.txt": _README,

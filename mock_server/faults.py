@@ -20,14 +20,14 @@ from .errors import ConfigError
 
 
 class Target(enum.Enum):
-    """Which responses have the fault: those of the REST API, those of data files, or both."""
+    """The responses that have the fault: of the REST API, of data files, or both."""
 
     API = "api"
     DATA = "data"
     ALL = "all"
 
     def covers(self, other: Target) -> bool:
-        """Whether the target includes ``other``."""
+        """Return whether the target includes ``other``."""
         return self is Target.ALL or self is other
 
 
@@ -35,8 +35,8 @@ class Target(enum.Enum):
 class FaultKind:
     """A row of the table of faults.
 
-    ``default`` is the value if none is given; ``None`` means that the fault has no value, and ``required`` that one
-    must be given. With ``counts`` the value is the number of responses with the fault.
+    ``default`` is the value if none is given; ``None`` means that the fault has no value. With ``required``, a value
+    must be given; with ``counts``, the value is the number of responses with the fault.
     """
 
     name: str
@@ -126,7 +126,7 @@ KINDS = {kind.name: kind for kind in FAULTS}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """An active fault: its kind, its value, the maximum number of responses with it, and their target."""
+    """An active fault: its kind and value, the maximum number of responses that have it, and their target."""
 
     name: str
     value: float = 0.0
@@ -144,15 +144,15 @@ class Fault:
 
 
 def parse_fault(text: str) -> Fault:
-    """Parse ``NAME[=VALUE][:COUNT][@TARGET]``; `ConfigError` if it is not valid."""
+    """Parse ``NAME[=VALUE][:COUNT][@TARGET]``. Raises `ConfigError` if it is not valid."""
     rest, _, target_text = text.partition("@")
     rest, _, count_text = rest.partition(":")
     name, equals, value_text = rest.partition("=")
     kind = KINDS.get(name)
     if kind is None:
-        raise ConfigError(f"There is no fault '{name}'. There are: {', '.join(sorted(KINDS))}.")
+        raise ConfigError(f"There is no fault '{name}'. The faults are: {', '.join(sorted(KINDS))}.")
     if target_text and target_text not in {target.value for target in Target}:
-        raise ConfigError(f"Fault '{name}': the part after @ is api, data or all, not '{target_text}'.")
+        raise ConfigError(f"Fault '{name}': the part after @ must be api, data or all, not '{target_text}'.")
     if equals and kind.default is None and not kind.required:
         raise ConfigError(f"Fault '{name}' takes no value.")
     if kind.required and not equals:
@@ -165,7 +165,7 @@ def parse_fault(text: str) -> Fault:
 
 
 class FaultSet:
-    """The active faults. Counts the limited ones down. Thread-safe."""
+    """The active faults, with the remaining responses of those that have a limit. Thread-safe."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._lock = threading.Lock()
@@ -174,7 +174,7 @@ class FaultSet:
             self.set(fault)
 
     def set(self, fault: Fault) -> None:
-        """Activate ``fault``; it replaces one of the same name."""
+        """Activate ``fault``, which replaces a fault of the same name."""
         with self._lock:
             self._left[fault.name] = (fault, fault.count)
 
@@ -187,9 +187,9 @@ class FaultSet:
                 self._left.pop(name, None)
 
     def take(self, name: str, target: Target = Target.API, *, active: int | None = None) -> Fault | None:
-        """Return the fault if this response must have it, and count it.
+        """Return the fault if this response must have it, and count the response.
 
-        ``active``: the fault is for requests beyond its value, and so many are active.
+        For a fault that applies only beyond a number of concurrent requests, ``active`` is their current number.
         """
         if not self._left:
             return None

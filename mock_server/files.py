@@ -36,8 +36,8 @@ _PROBLEMS = {
 class FileServer:
     """An ASGI application for ``/data/<table id>/<path>`` and ``/absolute/<table id>/<path>``.
 
-    The first form is for files in the table's directory, the second one for files anywhere on this machine, because a
-    log may contain absolute paths. Only paths that this server has signed are opened.
+    The first form is for files in the table's directory. The second is for files anywhere on this machine, because a
+    log may contain absolute paths. The server opens only paths that it has signed.
     """
 
     def __init__(self, catalog: Callable[[], Catalog], signer: Signer, faults: FaultSet) -> None:
@@ -127,7 +127,7 @@ class FileServer:
         return None
 
     def _validators(self, info: os.stat_result) -> dict[bytes, bytes]:
-        """Return ``ETag`` and ``Last-Modified`` of a file, unless a fault omits them."""
+        """Return the ``ETag`` and ``Last-Modified`` headers of a file, unless a fault omits them."""
         found: dict[bytes, bytes] = {}
         if self._faults.take("no-etag", Target.DATA) is None:
             weak = b"W/" if self._faults.take("weak-etag", Target.DATA) is not None else b""
@@ -138,7 +138,8 @@ class FileServer:
 
 
 def _holds(given: dict[bytes, bytes], validators: dict[bytes, bytes]) -> bool:
-    """Whether the preconditions of a request hold (RFC 9110, sections 13.1.1 and 13.1.4); a weak tag matches none."""
+    """Return whether the preconditions of a request hold (RFC 9110, sections 13.1.1 and 13.1.4). A weak tag never
+    matches."""
     if b"if-match" in given:
         tag = validators.get(b"etag", b"W/")
         wanted = [item.strip() for item in given[b"if-match"].split(b",")]
@@ -174,7 +175,8 @@ async def _send_body(scope: Scope, send: Send, file: int, start: int, stop: int)
 
 
 def _span(header: bytes, size: int) -> tuple[int, int] | None:
-    """Return (start, stop) of a Range header; ``None`` if it cannot be satisfied, (-1, -1) if it must be ignored."""
+    """Return the start and stop of a Range header; ``None`` if it cannot be satisfied, (-1, -1) if it must be
+    ignored."""
     match = _RANGE(header.strip())
     if match is None:
         return -1, -1  # several ranges, or another unit: RFC 9110 allows the whole file

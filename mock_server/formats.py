@@ -15,9 +15,10 @@ from .faults import FaultSet
 def choose_format(
     capabilities: Capabilities, states: Iterable[tuple[Protocol, Metadata]], table: str, faults: FaultSet
 ) -> Format:
-    """Return the response format for a table with ``states``; refuse a table that no requested format supports.
+    """Return the response format for a table that has ``states``. Raises `ApiError` if no requested format supports the
+    table.
 
-    Features that this library does not support do not occur, because reading the log has already refused them.
+    Features that this library does not support cannot occur here, because the table's log could not be read.
     """
     refusals: list[str] = []
     needed: list[str] = []
@@ -48,7 +49,8 @@ def choose_format(
 
 
 def check_carried(chosen: Format, vectors: Iterable[object], table: str) -> None:
-    """Refuse files with deletion vectors (one for each file, or ``None``) in a format without deletion vectors.
+    """Raise `ApiError` if one of the files has a deletion vector, but the format cannot represent one. ``vectors`` has
+    an item for each file, which is ``None`` without a vector.
 
     The protocol of such a table should list the feature. If it does not, deleted rows must still not be returned.
     """

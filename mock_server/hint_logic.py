@@ -1,7 +1,7 @@
 """The possible results of a predicate for the rows of a file, given partition values and statistics.
 
-Each node returns the *set of results that it can have* for a row: true, false, unknown (null), as bits. Negation swaps
-true and false, which is exact; the negation of "may be true" alone would not be.
+Each node returns the *set of results that it can have* for a row: true, false and unknown (null), as bits. So negation
+is exact: it swaps true and false. If a node returned only whether it may be true, negation would lose information.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Union
 
 Value = Union[bool, int, float, str]
 
-# The possible results of a predicate for the rows of a file; bits, because there may be a million files.
+# The possible results of a predicate for the rows of a file, as bits, because there may be a million files.
 Outcome = int
 TRUE: Outcome = 1
 FALSE: Outcome = 2
@@ -22,7 +22,8 @@ ANY: Outcome = TRUE | FALSE | NULL
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The values of one column in one file: bounds (``None``: unknown), and whether it may have values and nulls."""
+    """The values of one column in one file: bounds (``None`` if unknown), and whether it may contain values and
+    nulls."""
 
     lower: Value | None
     upper: Value | None
@@ -33,7 +34,7 @@ class Span:
 UNKNOWN = Span(None, None, True, True)
 
 Test = Callable[[Callable[[str], Span]], Outcome]
-"""Returns the possible results of a predicate for a file, given a function that returns a column's span by name."""
+"""Returns the possible results of a predicate for a file. The argument returns the span of a column by its name."""
 
 
 class NotUnderstood(ValueError):
@@ -81,7 +82,7 @@ def any_of(left: Outcome, right: Outcome) -> Outcome:
 
 
 def is_null(name: str) -> Test:
-    """Return the test for nulls of a column."""
+    """Return the test whether a column is null."""
 
     def test(spans: Callable[[str], Span]) -> Outcome:
         span = spans(name)

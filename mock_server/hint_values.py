@@ -1,4 +1,4 @@
-"""Columns and literals of predicate hints: which can be compared, and the bounds of a column in a file."""
+"""Columns and literals of predicate hints: which of them can be compared, and the bounds of a column in a file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def _kind_of(field: StructField) -> Kind | None:
 
 
 def find_column(name: object, value_type: object, schema: StructType, *, any_type: bool = False) -> tuple[str, Kind]:
-    """Return a column's name in the schema and its kind; `NotUnderstood` if it is missing or not of ``value_type``."""
+    """Return a column's name in the schema, and its kind. Raises `NotUnderstood` if it is missing or not of
+    ``value_type``."""
     field = schema.find(name) if isinstance(name, str) else None
     if field is None:
         raise NotUnderstood(f"there is no column {name}")
@@ -65,17 +66,17 @@ def find_column(name: object, value_type: object, schema: StructType, *, any_typ
 
 
 def literal_bounds(text: str, kind: Kind) -> tuple[Value, Value]:
-    """Return the bounds of the value of a literal; they differ if clients round it."""
+    """Return the bounds of the value that a literal means; they differ if clients round the literal."""
     try:
         value = _literal(text, kind)
     except (ValueError, KeyError):
         raise NotUnderstood(f"not a {kind.value}: {text[:100]}") from None
     if kind is Kind.TIMESTAMP:
-        # The JVM client truncates literals to milliseconds, so this one may mean any nanosecond of its millisecond.
+        # The JVM client truncates literals to milliseconds, so this literal may mean any nanosecond in its millisecond.
         assert isinstance(value, int)
         return value, value + 999_999
     if kind is Kind.FLOAT:
-        # The shortest text of a 32-bit float is a different number as a double; it is unknown which one was meant.
+        # The shortest text of a 32-bit float is a different number when read as a double; either may be meant.
         assert isinstance(value, float)
         narrow = _to_float(value)
         return min(value, narrow), max(value, narrow)
@@ -97,7 +98,7 @@ def _literal(text: str, kind: Kind) -> Value:
     if kind is Kind.TIMESTAMP:
         found = instants.parse_timestamp(text)
         if not found.zoned:
-            raise UsageError("A time without a zone is not compared, as its zone is not known.")
+            raise UsageError("A time without a zone is not compared, because its zone is not known.")
         return found.nanoseconds // 1000 * 1000
     return text
 
@@ -125,12 +126,14 @@ class SpanReader:
         return StatisticsReader(self._snapshot.schema, mapping_mode(metadata), metadata.partition_columns, paths)
 
     def of(self, add: AddFile) -> Callable[[str], Span]:
-        """Return a function from a column's name to its span in ``add``, whose statistics are decoded here."""
+        """Return a function that returns a column's span in ``add`` by the column's name; the statistics of ``add`` are
+        decoded here."""
         read = [self._reader.read(add)]
 
         def span(name: str) -> Span:
             if name not in self._names:
-                # Decodes them again, but only for the first file that is tested on this column; hints have few columns.
+                # This decodes the statistics again, but only for the first file that is tested on this column, and
+                # hints have few columns.
                 self._names.append(name)
                 self._reader = self._reading()
                 read[0] = self._reader.read(add)

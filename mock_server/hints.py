@@ -1,8 +1,8 @@
 """Predicate hints: omits files without matching rows (protocol, "SQL Expressions for Filtering" and "JSON predicates
 for Filtering").
 
-Filtering is best effort and must never lose a row: a file is omitted only if the predicate cannot be true for any of
-its rows (``hint_logic``). A predicate that is not understood has no effect.
+Filtering is best effort and must never lose a row: a file is omitted only if the predicate is true for none of its rows
+(``hint_logic``). A predicate that is not understood has no effect.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def select(
 
 
 def parse_json(text: str, schema: StructType) -> Test:
-    """Parse a JSON predicate; `NotUnderstood` if any part of it does not conform to the protocol."""
+    """Parse a JSON predicate. Raises `NotUnderstood` if any part of it does not conform to the protocol."""
     if len(text) > MAX_TEXT:
         raise NotUnderstood(f"longer than {MAX_TEXT} characters")
     try:
@@ -87,7 +87,8 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>", "
 
 
 def parse_sql(text: str, schema: StructType) -> Test:
-    """Parse ``col op literal``, ``literal op col`` or ``col IS [NOT] NULL``; `NotUnderstood` for anything else."""
+    """Parse ``col op literal``, ``literal op col`` or ``col IS [NOT] NULL``. Raises `NotUnderstood` for anything
+    else."""
     if len(text) > MAX_TEXT:
         raise NotUnderstood(f"longer than {MAX_TEXT} characters")
     null = _SQL_NULL(text)
@@ -126,7 +127,7 @@ def _each(texts: Sequence[str], parse: Callable[[str], Test]) -> list[Test]:
         try:
             tests.append(parse(text))
         except NotUnderstood:
-            continue  # best effort: the client filters, too
+            continue  # the hint is ignored, because the client filters as well
     return tests
 
 
@@ -194,7 +195,8 @@ def _leaf_comparison(operation: str, children: list[Any], schema: StructType) ->
 
 
 def _limit(files: Sequence[AddFile], limit: int) -> Sequence[AddFile]:
-    """Return the first files with ``limit`` rows in total; a file without a row count is included, as zero rows."""
+    """Return the first files that have ``limit`` rows in total; a file without a row count is included and counts as
+    zero rows."""
     rows = 0
     for index, add in enumerate(files):
         if rows >= limit:

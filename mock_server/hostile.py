@@ -1,4 +1,4 @@
-"""Hostile responses: endless, slow or malformed; most of them bypass HTTP framing.
+"""Hostile responses, which are endless, slow or malformed; most of them bypass HTTP framing.
 
 The endless ones continue until the client closes the connection or the server stops.
 """

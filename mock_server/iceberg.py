@@ -1,7 +1,7 @@
 """The read-only Iceberg REST catalog of the shared Iceberg tables (Iceberg REST catalog API; OpenSharing, "TABLES").
 
-A share is a warehouse, a schema is a namespace of one level. Clients read metadata, manifests and data files from the
-table's own storage, with credentials from "load table".
+A share is a warehouse; a schema is a namespace with one level. Clients read metadata, manifests and data files from the
+table's own storage, with the credentials in the response to "load table".
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ _ENDPOINTS = [
         ("POST", "namespaces/{namespace}/tables/{table}/metrics"),
     )
 ]
-# The types of errors by status; clients decide by them.
+# The types of errors by status; clients choose their exceptions by these types.
 _ERROR_TYPES = {400: "BadRequestException", 401: "NotAuthorizedException", 403: "ForbiddenException"}
 _SHARE_AT, _NAMESPACE_AT, _TABLE_AT = 2, 4, 6
 
 
 def api_of(method: str, segments: Sequence[str]) -> str:
-    """Return the name of an API by the method and the path below the catalog's address; "iceberg-other" if unknown."""
+    """Return the name of the API for this method and this path below the catalog's address; "iceberg-other" if
+    unknown."""
     shape = list(segments)
     for place in (_SHARE_AT, _NAMESPACE_AT, _TABLE_AT):
         if len(shape) > place:
@@ -83,11 +84,11 @@ class IcebergCatalog:
         self._lifetime = lifetime
 
     def respond(self, api: str, segments: Sequence[str], query: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return the response of an API, ``None`` for one without a body; `ApiError` if it fails."""
+        """Return the response of an API; ``None`` for a response without a body. Raises `ApiError` if it fails."""
         if api == "iceberg-config":
             return self._config(query)
         if api == "iceberg-other":
-            raise ApiError(404, "", "There is no such API of the Iceberg catalog; it is read-only.")
+            raise ApiError(404, "", "The Iceberg catalog, which is read-only, has no such API.")
         share = self._catalog().share(segments[_SHARE_AT])
         if api == "iceberg-namespaces":
             return self._namespaces(share, query)
@@ -124,7 +125,7 @@ class IcebergCatalog:
         return self._page("identifiers", f"iceberg tables of {share}/{schema}", identifiers, query)
 
     def _page(self, key: str, listing: str, items: list[Any], query: Mapping[str, str]) -> dict[str, Any]:
-        # Without a token, even an empty one, a client asks for everything at once.
+        # A request without a token (an empty one counts as a token) is for everything at once.
         token, text = query.get("pageToken"), query.get("pageSize", str(MAX_PAGE))
         if not (text.isascii() and text.isdigit() and int(text[:9]) > 0):
             raise invalid(f"The parameter 'pageSize' must be a positive number, not {shown(text)}.")
@@ -162,7 +163,7 @@ class IcebergCatalog:
         return content
 
     def _credentials(self, entry: TableEntry) -> dict[str, str]:
-        """Return the properties with which a client reads the table's files; none for a local directory."""
+        """Return the properties that a client needs to read the table's files; none for a local directory."""
         if entry.storage is None or entry.storage.startswith("file:"):
             return {}
         expired = self._faults.take("expired-credentials") is not None

@@ -1,7 +1,7 @@
-"""Avro files of Iceberg's metadata: their encoding, and the schemas of manifests and manifest lists.
+"""The Avro files in Iceberg's metadata: their encoding, and the schemas of manifests and manifest lists.
 
-They are written by the specifications alone (Apache Avro, "Object Container Files"; Iceberg table spec, "Manifests"),
-for the sample table of the demo, and for tests.
+The code follows only the specifications (Apache Avro, "Object Container Files"; Iceberg table spec, "Manifests"). It
+serves the sample table of the demo, and tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The current metadata file of an Iceberg table, in a directory of this machine or in S3 (Iceberg, "Table Metadata").
 
-Its newest metadata file is current: ``<number>-<uuid>.metadata.json``, as catalogs name them, or
-``v<number>.metadata.json``, as the Hadoop catalog does, whose ``version-hint.text`` decides.
+The newest file is current. Catalogs name the files ``<number>-<uuid>.metadata.json``; the Hadoop catalog names them
+``v<number>.metadata.json``, and its ``version-hint.text`` states the current number.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class MetadataFile(NamedTuple):
 
 
 def is_iceberg(location: Path) -> bool:
-    """Whether there is an Iceberg table in a directory."""
+    """Return whether there is an Iceberg table in a directory."""
     folder = location / FOLDER
     return folder.is_dir() and newest(path.name for path in folder.iterdir()) is not None
 
 
 def newest(names: Iterable[str]) -> str | None:
-    """Return the name of the newest of the metadata files; ``None`` if there is none."""
+    """Return the name of the newest metadata file; ``None`` if there is none."""
     numbered = [(int(match[1] or match[2]), name) for name in names if (match := _FILE(name))]
     return max(numbered)[1] if numbered else None
 
 
 def current(names: Iterable[str], read: Callable[[str], bytes], table: str) -> MetadataFile:
-    """Return the current metadata of a table; ``read`` returns a file of its folder by name.
+    """Return the current metadata of a table; ``read`` returns the content of a file in its folder.
 
-    `ApiError` if there is none, or it is not a JSON object.
+    Raises `ApiError` if there is no metadata, or if it is not a JSON object.
     """
     listed = list(names)
     name = _hinted(listed, read) or newest(listed)
@@ -54,7 +54,7 @@ def current(names: Iterable[str], read: Callable[[str], bytes], table: str) -> M
     except (ValueError, OSError, EOFError, RecursionError) as error:
         raise data_lost(f"The metadata file '{name}' of the Iceberg table '{table}' is damaged.") from error
     if not isinstance(content, dict):
-        raise data_lost(f"The metadata file '{name}' of the Iceberg table '{table}' has no object.")
+        raise data_lost(f"The metadata file '{name}' of the Iceberg table '{table}' is not a JSON object.")
     return MetadataFile(name, content)
 
 

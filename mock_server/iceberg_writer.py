@@ -1,6 +1,7 @@
-"""Writes an Iceberg table of version 3 in a directory, commit by commit: the sample table of the demo.
+"""Writes an Iceberg table of format version 3 in a directory, commit by commit, for the sample table of the demo.
 
-Each commit has one manifest of data files and one of deletion vectors, which list all live files. Rows keep their ids.
+Each commit has one manifest of data files and one of deletion vectors, which together list all live files. Rows keep
+their ids.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PUFFIN = b"PFA1"
 
 @dataclasses.dataclass(eq=False)
 class DataFile:
-    """A data file, the rows in it that are not deleted (by position), and what its manifest entry states."""
+    """A data file: its rows, the positions of its deleted rows, and the fields of its manifest entry."""
 
     rows: pa.Table
     struct: dict[str, Any]
@@ -55,7 +56,8 @@ class DataFile:
 
 
 class IcebergWriter:
-    """A table in ``root`` with ``fields``, as in the JSON of Iceberg's schemas; names of files are the same every time.
+    """A table in ``root`` with ``fields``, which have the JSON form of Iceberg's schemas. File names are the same in
+    every run.
 
     ``partition`` is one field of a partition spec and its Avro type.
     """
@@ -101,15 +103,15 @@ class IcebergWriter:
 
     @property
     def sequence_number(self) -> int:
-        """That of the next commit."""
+        """The sequence number of the next commit."""
         return self._commits + 1
 
     def comment(self, text: str) -> None:
-        """Describe the table."""
+        """Set the table's comment."""
         self._metadata["properties"]["comment"] = text
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a column; files keep the old name."""
+        """Rename a column; existing files keep its old name."""
         schema = self._metadata["schemas"][-1]
         fields = [{**field, "name": new if field["name"] == old else field["name"]} for field in schema["fields"]]
         number = len(self._metadata["schemas"])
@@ -132,12 +134,12 @@ class IcebergWriter:
         self._gone.append(file)
 
     def delete(self, deleted: Mapping[DataFile, Iterable[int]]) -> None:
-        """Delete rows of files by position; a file's earlier deletion vector is part of its new one."""
+        """Delete rows of files by position; a file's new deletion vector includes its earlier one."""
         path = self._root / "data" / f"{self._name()}.puffin"
         content, blobs = bytearray(_PUFFIN), []
         for file, positions in deleted.items():
             file.deleted = file.deleted.union(positions)
-            # Without the version byte of Delta's files.
+            # The version byte at the start of Delta's files is left out.
             blob = encode_file([DeletionVector.from_positions(sorted(file.deleted))], "vector")[0][1:]
             name = file.struct["file_path"]
             blobs.append(
@@ -168,7 +170,7 @@ class IcebergWriter:
             file.vector["file_size_in_bytes"] = len(content)
 
     def commit(self, operation: str, time: datetime.datetime, tag: str | None = None) -> int:
-        """Write a snapshot of the files and return its id; ``operation`` as in the summary of snapshots."""
+        """Write a snapshot of the files, and return its id; ``operation`` is the one in the snapshot's summary."""
         number, first_row_id = self.sequence_number, self._metadata["next-row-id"]
         manifests = [self._manifest([self._entry(file, number) for file in [*self._files, *self._gone]], 0)]
         manifests[0]["first_row_id"] = first_row_id
@@ -266,7 +268,8 @@ class IcebergWriter:
 
 
 def _stated(struct: Mapping[str, Any], sequence_number: int, commit: int) -> dict[str, Any]:
-    """Return the manifest entry of a file in the manifest of a commit; one that it adds inherits its number."""
+    """Return a file's entry in the manifest of a commit; an entry that the commit adds inherits the commit's sequence
+    number."""
     number = None if sequence_number == commit else sequence_number
     return {
         "status": _ADDED if number is None else _EXISTING,

@@ -1,4 +1,4 @@
-"""Shares, schemas, tables and other assets as the protocol's objects, alone and in pages (protocol, "List Shares" to
+"""Shares, schemas, tables and other assets as the protocol's objects, single and in pages (protocol, "List Shares" to
 "List all Tables in a Share"; OpenSharing, "Volume Object" and so on)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Listings:
         return {**names, "id": entry.id, "format": ",".join(one.value for one in entry.formats)}
 
     def assets(self, kind: AssetKind, share: str, schema: str | None, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return the assets of one kind of a schema, or of all schemas of a share."""
+        """Return the assets of one kind in a schema, or in all schemas of a share."""
         assets = self._catalog().assets_of(kind, share, schema)
         scope = f"{kind.value} of {share}/{schema or ''}".lower()
         return self._page(scope, [asset_object(asset) for asset in assets], query)
@@ -126,7 +126,8 @@ def _table(table: TableEntry) -> dict[str, Any]:
 
 
 def next_page(listing: str, items: list[Any], size: int, token: str | None) -> tuple[list[Any], str | None]:
-    """Return ``size`` items from the position of ``token``, and the token of the next page; 400 for another token."""
+    """Return ``size`` items from the position of ``token``, and the token of the next page; 400 if the token is
+    invalid."""
     start = 0 if token is None else _offset(listing, token, len(items))
     stop = min(len(items), start + size)
     return items[start:stop], _token(listing, stop) if stop < len(items) else None

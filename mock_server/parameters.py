@@ -1,6 +1,6 @@
 """Parses request bodies and query strings (protocol, "Request Body", "Query Parameters").
 
-A parameter of the wrong type or out of range is a 400 whose message says what was expected.
+A parameter of the wrong type or out of range is refused with a 400 whose message says what was expected.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"-?[0-9]{1,30}").fullmatch
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""Maximum size of a request body: twice that of the longest supported predicate, plus room for the rest."""
+"""Maximum size of a request body: twice the size of the longest supported predicate, plus room for other fields."""
 MAX_RESULTS = 500
-# Stricter than what clients accept from their users: a client must send what every server can parse.
+# This is stricter than the forms that clients accept from users, because a client must send a form that every server
+# can parse.
 _TIMESTAMP = re.compile(
     r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}(?::?\d{2}|:\d{2}:\d{2}|\d{4}))"
 ).fullmatch
@@ -32,7 +33,7 @@ _TIMESTAMP = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paging:
-    """Which page of a response: at most ``max_files`` files from the position of ``token``."""
+    """The page of a response: at most ``max_files`` files from the position of ``token``."""
 
     max_files: int | None = None
     token: str | None = None
@@ -66,7 +67,7 @@ class QueryRequest:
         return _digest(dataclasses.replace(self, **changing))  # type: ignore[arg-type]
 
     def with_paging(self, paging: Paging) -> QueryRequest:
-        """Return the same query for another page."""
+        """Return the same query for a different page."""
         return dataclasses.replace(self, paging=paging)
 
 
@@ -187,9 +188,9 @@ def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 def parse_timestamp(text: str, *, up: bool = False) -> int:
-    """Return the milliseconds since the epoch of an ISO 8601 timestamp with an offset ("Timestamp Format").
+    """Return an ISO 8601 timestamp with an offset as milliseconds since the epoch ("Timestamp Format").
 
-    A finer timestamp is rounded down (``up``: up), which does not change the result of a comparison with a commit
+    A finer timestamp is rounded down, or up with ``up``. This does not change the result of a comparison with a commit
     time, because commit times are whole milliseconds.
     """
     if _TIMESTAMP(text.strip().upper()):
@@ -219,7 +220,7 @@ def _digest(request: object) -> str:
 
 
 class _Fields:
-    """Typed access to parameters, which are JSON values or text; null means absent."""
+    """Typed access to parameters, which are JSON values or strings; null means absent."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = content
@@ -239,7 +240,7 @@ class _Fields:
         return tuple(value)
 
     def json_text(self, name: str) -> str | None:
-        """Return JSON text, which may be sent as a string, as in the protocol's examples, or as an object."""
+        """Return JSON text, which a client may send as a string, as in the protocol's examples, or as an object."""
         value = self._content.get(name)
         return json.dumps(value) if isinstance(value, dict) else self.text(name)
 

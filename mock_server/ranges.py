@@ -25,8 +25,8 @@ class VersionRange:
     """The changes from ``start`` to ``end``, both included.
 
     ``protocol`` and ``metadata`` are for the head of the response; ``metadata_version`` is the version sent with them.
-    ``items`` are changed files, and protocols and metadata with the version that set them, in the order of the log.
-    ``states`` are all pairs of protocol and metadata that the table had.
+    ``items`` are, in the order of the log, the changed files, and each protocol and metadata with the version that set
+    it. ``states`` are all pairs of protocol and metadata that the table had in the range.
     """
 
     start: int
@@ -39,7 +39,7 @@ class VersionRange:
 
 
 def changed_files(table: SharedTable, start: int, end: int | None) -> VersionRange:
-    """Return the added and removed files that change data, and all historical metadata (streaming).
+    """Return the added and removed files that change data, and all historical metadata, for a streaming query.
 
     ``end`` may be after the latest version, because it is only an upper bound.
     """
@@ -56,7 +56,7 @@ def changed_files(table: SharedTable, start: int, end: int | None) -> VersionRan
 def change_feed(table: SharedTable, request: ChangesRequest, pinned_end: int | None) -> VersionRange:
     """Return the change data feed for ``request``; ``pinned_end`` is the end of the range of its first page.
 
-    Without historical metadata, the response has only the latest metadata; the same for protocols.
+    If historical metadata is not requested, the response has only the latest metadata; likewise for protocols.
     """
     table.require_history()
     latest = table.latest_version()
@@ -135,7 +135,7 @@ def _data_changes(commit: Commit) -> list[FileAction]:
 
 
 def _check_recorded(feed: VersionRange, metadata: Metadata) -> None:
-    """Refuse a range with a version in which the feed was off, because its changes were not recorded."""
+    """Raise `ApiError` if the feed was off in a version of the range, because its changes were not recorded."""
     switches = [(metadata, feed.start), *(item for item in feed.items if isinstance(item, tuple))]
     for action, version in switches:
         if isinstance(action, Metadata) and action.properties.get(_FEED_PROPERTY, "").lower() != "true":

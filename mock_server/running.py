@@ -1,4 +1,4 @@
-"""Run the server: in a thread for tests, in a process for benchmarks, in the foreground for the command line."""
+"""Runs the server: in a thread for tests, in a process for benchmarks, in the foreground for the command line."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _START_SECONDS = 60.0
 class RunningServer:
     """A server that is listening.
 
-    ``endpoint`` is its REST prefix, ``profile`` the content of its profile, and ``profile_path`` the profile file.
-    ``ca_path`` is the certificate that clients must trust (``REQUESTS_CA_BUNDLE``) if one was made for this server.
+    ``endpoint`` is the URL of its REST API, ``profile`` the content of its profile, and ``profile_path`` the profile
+    file. ``ca_path`` is the certificate that clients must trust (``REQUESTS_CA_BUNDLE``), if one was created for this
+    server.
     """
 
     def __init__(self, profile: dict[str, Any], profile_path: Path) -> None:
@@ -109,21 +110,21 @@ def running(
     tables:
         A directory (like ``--tables``), ``{"share.schema.table": directory}``, or a catalog.
     demo:
-        Serve the sample tables instead; they are made for this server.
+        Serve sample tables instead, which are created for this server.
     process:
-        Run it in its own process rather than in a thread; ``tables`` must then be a directory.
+        Run the server in its own process rather than in a thread; ``tables`` must then be a directory.
     volumes, skills, models, aliases:
-        Other assets, by full names: ``{"share.schema.volume": directory or URL}``; a model is a directory with one for
-        each version, or ``{version: directory}``; ``aliases`` are ``{"share.schema.model": {alias: version}}``.
+        Other assets, by full names: ``{"share.schema.volume": directory or URL}``. A model is a directory that contains
+        one for each version, or ``{version: directory}``; ``aliases`` are ``{"share.schema.model": {alias: version}}``.
     options:
-        Fields of `ServerConfig`; ``faults`` as texts or `Fault` values, ``token`` as text or `Secret`. ``tls=True``
-        makes a certificate for this server.
+        Fields of `ServerConfig`; ``faults`` are strings or `Fault` values, ``token`` is a string or a `Secret`.
+        ``tls=True`` creates a certificate for this server.
     """
     assets = from_mappings(volumes, skills, models, aliases)
     if (demo and tables is not None) or not (demo or assets or tables is not None):
-        raise ConfigError("Give either 'tables' or 'demo=True', or other assets.")
+        raise ConfigError("Give 'tables', 'demo=True' or other assets; 'tables' and 'demo=True' exclude each other.")
     if process and assets:
-        raise ConfigError("A server in its own process takes a directory of tables, and no other assets.")
+        raise ConfigError("A server in its own process can serve only a directory of tables, and no other assets.")
     with tempfile.TemporaryDirectory(prefix="mock-server-") as folder:
         directory = Path(folder)
         if demo:
@@ -145,7 +146,7 @@ def as_catalog(tables: TablesArgument) -> Catalog:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket bound to ``host`` and ``port`` (0: any free port); `ConfigError` if that fails."""
+    """Return a socket bound to ``host`` and ``port`` (0 for any free port). Raises `ConfigError` if that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # Without the protocol number, asyncio would not recognise TCP and would leave Nagle's algorithm on. It would
@@ -161,7 +162,7 @@ def bind(host: str, port: int) -> socket.socket:
 def profile_for(app: SharingServer, listening: socket.socket) -> dict[str, Any]:
     """Return the content of a profile file, version 1, for the server on the socket ``listening``.
 
-    It names the Iceberg catalog if an Iceberg table is shared.
+    The profile names the Iceberg catalog if an Iceberg table is shared.
     """
     config = app.config
     host, port = listening.getsockname()[:2]
@@ -189,12 +190,12 @@ def write_profile(profile: Mapping[str, Any], path: Path) -> None:
 
 
 def authority_path(profile: Path) -> Path:
-    """Return the path, next to a profile, of the certificate to trust if one was made for the server."""
+    """Return the path, next to a profile, of the certificate to trust if one was created for the server."""
     return profile.with_suffix(".pem")
 
 
 def uvicorn_config(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.Config:
-    """Return the uvicorn configuration of an application: no access log, our connection class, a quick shutdown."""
+    """Return the uvicorn configuration for an application: no access log, our connection class, a quick shutdown."""
     return uvicorn.Config(
         app,
         http=ServingProtocol,
@@ -216,7 +217,8 @@ def uvicorn_config(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.C
 
 
 class _PromptServer(uvicorn.Server):
-    """Stops within milliseconds: uvicorn's server checks ten times a second whether it should stop, and then waits.
+    """Stops within milliseconds. uvicorn's own server checks only ten times a second whether it should stop, and then
+    waits.
 
     Tests start hundreds of servers, so 0.2 s for each would add up to minutes.
     """
@@ -227,7 +229,7 @@ class _PromptServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def end(self) -> None:
-        """Start the shutdown, from any thread; a server that is not serving yet will not start."""
+        """Start the shutdown, from any thread. A server that is not serving yet will not start."""
         self.should_exit = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has already stopped
@@ -284,7 +286,7 @@ def _in_thread(
 @contextlib.contextmanager
 def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]) -> Iterator[RunningServer]:
     if isinstance(tables, (Mapping, Catalog)):
-        raise ConfigError("A server in its own process takes a directory of tables.")
+        raise ConfigError("A server in its own process can serve only a directory of tables.")
     path = directory / "profile.share"
     command = [sys.executable, "-m", __package__, "--tables", os.fspath(tables), "--profile-out", str(path)]
     for name, value in options.items():
@@ -311,7 +313,7 @@ def _in_process(tables: TablesArgument, directory: Path, options: dict[str, Any]
 
 
 class _ThreadServer(RunningServer):
-    """A server in this process; it is controlled without requests, so faults cannot affect the control."""
+    """A server in this process. It is controlled without requests, so that faults cannot affect the control."""
 
     def __init__(self, profile: dict[str, Any], profile_path: Path, app: SharingServer) -> None:
         super().__init__(profile, profile_path)

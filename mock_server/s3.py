@@ -1,8 +1,8 @@
-"""Tables in S3 or a compatible store: their logs, signed URLs of their files, and temporary credentials.
+"""Tables in S3 or a compatible store: their logs, signed URLs for their files, and temporary credentials.
 
 The log of such a table is copied to a local directory, object by object, and every request updates that copy. Data
-files are not copied: clients get pre-signed URLs of the store (``url``), or credentials that can only read below the
-table's location (``dir``; protocol, "Generate Temporary Table Credential").
+files are not copied: clients get the store's pre-signed URLs (``url``), or credentials that only allow reading below
+the table's location (``dir``; protocol, "Generate Temporary Table Credential").
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from .errors import ConfigError, data_lost
 from .signing import Use
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
-# Limits of the token service for the lifetime of credentials; the longest is that for a user's access key.
+# The token service's limits for the lifetime of credentials; the upper limit is the one for a user's access key.
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 900, 129_600
 
 
 def is_s3(location: str) -> bool:
-    """Whether ``location`` is an S3 address."""
+    """Return whether ``location`` is an S3 address."""
     return location.startswith(_SCHEMES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class S3Settings:
-    """How this server accesses S3; ``None`` means the value from the environment or the AWS configuration.
+    """The settings with which this server accesses S3; ``None`` stands for the value in the environment or the AWS
+    configuration.
 
     ``endpoint`` is the URL of a compatible store and of its token service.
     """
@@ -65,11 +66,12 @@ class S3Tables:
             self._folder.cleanup()
 
     def mirrored(self, catalog: Catalog) -> Catalog:
-        """Return the catalog with a local directory for every table in S3; `ConfigError` if one cannot be read."""
+        """Return the catalog with a local directory for every table in S3. Raises `ConfigError` if a table cannot be
+        read."""
         return dataclasses.replace(catalog, tables=tuple(self._mirrored(entry) for entry in catalog.tables))
 
     def refresh(self, entry: TableEntry) -> None:
-        """Update the copied log of a table; `ApiError` if the store fails."""
+        """Update the copied log of a table. Raises `ApiError` if the store fails."""
         if entry.storage is None or not is_s3(entry.storage) or TableFormat.DELTA not in entry.formats:
             return
         from botocore.exceptions import BotoCoreError, ClientError
@@ -86,7 +88,7 @@ class S3Tables:
         return S3Grant(self._client("s3"), entry.storage, lifetime)
 
     def credentials(self, location: str, lifetime: float) -> dict[str, Any]:
-        """Return ``awsTempCredentials`` that can only list and read below ``location``."""
+        """Return ``awsTempCredentials`` that only allow listing and reading below ``location``."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         seconds = int(min(max(lifetime, _SHORTEST_SECONDS), _LONGEST_SECONDS))
@@ -104,12 +106,12 @@ class S3Tables:
         }
 
     def folder(self, entry: TableEntry) -> S3Folder:
-        """Return the location of a table in S3, to list and read small files there."""
+        """Return the location of a table in S3 as a folder, for listing it and reading small files."""
         assert entry.storage is not None
         return S3Folder(self._client("s3"), entry.storage, entry.full_name)
 
     def client_properties(self) -> dict[str, str]:
-        """Return the properties of Iceberg's clients that tell how this store is reached."""
+        """Return the properties that tell Iceberg clients how to reach this store."""
         settings, client = self._settings, self._client("s3")
         properties = {"client.region": client.meta.region_name}
         if settings.endpoint is not None:
@@ -119,7 +121,7 @@ class S3Tables:
     def _mirrored(self, entry: TableEntry) -> TableEntry:
         if entry.storage is None or not is_s3(entry.storage):
             return entry
-        self._client("s3")  # first, because its error names a missing package
+        self._client("s3")  # called first, because its error names a missing package
         from botocore.exceptions import BotoCoreError, ClientError
 
         if self._folder is None:
@@ -151,7 +153,7 @@ class S3Tables:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 partial = path.with_name(f".{path.name}.partial")
                 partial.write_bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
-                # The time of a commit is the modification time of its file.
+                # The modification time of a log file is the time of its commit.
                 changed = item["LastModified"].timestamp()
                 os.utime(partial, (changed, changed))
                 os.replace(partial, path)
@@ -252,7 +254,7 @@ def _split(location: str, *, folder: bool = True) -> tuple[str, str]:
 
 
 def policy_of(location: str) -> str:
-    """Return the policy of credentials that list and read below ``location``, and do nothing else."""
+    """Return the policy for credentials that allow listing and reading below ``location``, and nothing else."""
     bucket, prefix = _split(location)
     name = f"arn:aws:s3:::{bucket}"
     statements = [

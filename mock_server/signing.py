@@ -1,8 +1,9 @@
-"""Signed URLs of data files: each is valid for one file and one use, until it expires.
+"""Signed URLs of data files. Each is valid for one file and one use, until it expires.
 
-The query string looks like that of an S3 pre-signed URL (``X-Amz-Date``, ``X-Amz-Expires``, ``X-Amz-Signature`` ...),
-because existing clients recognise one by these parameters. The signature is different: HMAC-SHA256 over the decoded
-path and the parameters. So a client may percent-encode the path differently, but cannot change it to another file.
+The query string looks like the one of an S3 pre-signed URL (``X-Amz-Date``, ``X-Amz-Expires``, ``X-Amz-Signature``
+...), because existing clients recognise pre-signed URLs by these parameters. The signature is different: HMAC-SHA256
+over the decoded path and the parameters. So a client may percent-encode the path differently, but cannot change it to
+the path of a different file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/_.=~-]+").fullmatch
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
-# First segment of a data URL's path. The rest is the table's id and a path: relative to its directory, or absolute.
+# The first segment of a data URL's path. The table's id follows, and then a path, which is relative to the table's
+# directory, or absolute.
 RELATIVE = "data"
 ABSOLUTE = "absolute"
 
@@ -62,7 +64,7 @@ class Signer:
     def grant(self, origin: str, table_id: str, *, expired: bool = False) -> Grant:
         """Return a grant for the URLs of one response; ``origin`` is scheme and host, ``https://host:port``.
 
-        With ``expired``, its URLs have already expired.
+        With ``expired``, the URLs have already expired.
         """
         now = time.time()
         if expired:
@@ -72,7 +74,7 @@ class Signer:
         return Grant(self._key, origin, table_id, issued, lifetime, self._generation)
 
     def check(self, path: bytes, query: bytes) -> SignatureProblem | None:
-        """Return why ``path`` (percent-encoded) with ``query`` is refused, ``None`` if it is valid."""
+        """Return why ``path`` (percent-encoded) with ``query`` is refused; ``None`` if it is valid."""
         given = dict(parse_qsl(query.decode("latin-1")))
         try:
             issued = int(given["X-Amz-Security-Token"].partition(".")[0])
@@ -82,7 +84,8 @@ class Signer:
         except (KeyError, ValueError):
             return SignatureProblem.MISSING
         expected = _sign(self._key, _claims(issued, lifetime, generation, use), unquote_to_bytes(path))
-        # As bytes, because ``compare_digest`` raises for text that is not ASCII; such a signature is simply wrong.
+        # The signatures are compared as bytes, because ``compare_digest`` raises an error for strings that are not
+        # ASCII.
         if not hmac.compare_digest(expected.encode(), signature.lower().encode("utf-8", "replace")):
             return SignatureProblem.WRONG
         if time.time() >= issued + lifetime or generation < self._generation:
@@ -113,7 +116,8 @@ class Grant:
         return self.signer(use)(path)
 
     def signer(self, use: Use) -> Callable[[str], str]:
-        """Return `url` for one use; it prepares everything but the path, because it is called for a million files."""
+        """Return a function like `url` for one use. Everything but the path is prepared, because it is called for a
+        million files."""
         key, tail, digest = self._key, self._tails[use], hmac.digest
         relative, absolute = self._relative, self._absolute
         relative_claims = self._claims[use] + f"/{RELATIVE}/{self._table_id}/".encode()

@@ -1,4 +1,4 @@
-"""Counts of requests and bytes, for benchmarks and for tests that limit the number of requests."""
+"""Counts requests and bytes, for benchmarks and for tests that limit the number of requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stats:
     def end(self, kind: str, status: int, sent: int, file: str | None) -> None:
         """Count a response: its status, the bytes of its body and its data file.
 
-        A file is counted from its first response on, so a client without a signed URL cannot add names.
+        A file is counted only once a response has sent it, so a client without a signed URL cannot add names.
         """
         with self._lock:
             self._active = max(0, self._active - 1)
@@ -52,16 +52,16 @@ class Stats:
 
     @property
     def idle(self) -> bool:
-        """Whether no response is in progress; a response is counted after its last byte was sent."""
+        """Whether no response is in progress; a response ends once its last byte is sent and counted."""
         return self._active == 0
 
     def snapshot(self) -> dict[str, Any]:
         """Return all counters.
 
-        ``requests`` and ``bytes`` by kind (``query``, ``metadata``, ``data`` ...; bytes are body bytes),
-        ``total_requests``, ``total_bytes``, ``statuses`` by HTTP status, ``files`` with requests and bytes of each
-        data file by its path in the table's URL, ``connections`` with requests, and ``most_concurrent``, the maximum
-        number of concurrent requests.
+        These are ``requests`` and ``bytes`` of bodies by kind (``query``, ``metadata``, ``data`` ...),
+        ``total_requests``, ``total_bytes``, ``statuses`` by HTTP status, ``files`` with the requests and bytes of each
+        data file by its path in the URL, ``connections`` (the number of connections with requests), and
+        ``most_concurrent``, the maximum number of concurrent requests.
         """
         with self._lock:
             return {

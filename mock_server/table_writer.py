@@ -1,6 +1,6 @@
 """Writes small Delta tables: Parquet files with statistics, deletion vectors, and commits.
 
-For sample tables and tests. A table must have only one writer; concurrent writers are not detected.
+It is for sample tables and tests. A table must have only one writer; concurrent writers are not detected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TableWriter:
     Parameters
     ----------
     physical_names:
-        Physical names of columns; a column that is not in it keeps its name.
+        Physical names of columns; a column that is not in the mapping keeps its name.
     seed:
         Seed of the file names; the same calls write the same table.
     """
@@ -65,7 +65,7 @@ class TableWriter:
         return AddFile(path, values, size, _millis(time), stats=self._stats(rows), **fields)
 
     def change_file(self, rows: pa.Table, partition: Mapping[str, str | None] | None = None) -> AddCdcFile:
-        """Write ``rows``, which include ``_change_type``, as a file of change data."""
+        """Write ``rows``, which include ``_change_type``, as a file of the change data feed."""
         path, size, values = self._write(rows, partition or {}, "_change_data/")
         return AddCdcFile(path, values, size)
 
@@ -128,7 +128,7 @@ class TableWriter:
 
 
 def remove(add: AddFile, time: datetime.datetime, *, data_change: bool = True) -> RemoveFile:
-    """Return the tombstone of a live file."""
+    """Return the tombstone for a live file."""
     return RemoveFile(
         add.path,
         data_change=data_change,
@@ -143,7 +143,7 @@ def remove(add: AddFile, time: datetime.datetime, *, data_change: bool = True) -
 
 
 def with_vector(add: AddFile, vector: DeletionVectorDescriptor) -> AddFile:
-    """Return the file with a deletion vector; its statistics are no longer tight bounds."""
+    """Return the file with a deletion vector; the bounds in its statistics are no longer tight."""
     stats = json.loads(add.stats or "{}")
     wide = json.dumps({**stats, "tightBounds": False}, separators=(",", ":"))
     return msgspec.structs.replace(add, deletion_vector=vector, stats=wide, data_change=True)
@@ -160,7 +160,7 @@ def metadata(
     physical_names: Mapping[str, str] | None = None,
     time: datetime.datetime,
 ) -> Metadata:
-    """Return the metadata of a table with ``fields``: names and Delta types, as in a schemaString."""
+    """Return the metadata of a table with ``fields``, which are names and Delta types, as in a schemaString."""
     columns = []
     for index, (field, kind) in enumerate(fields, start=1):
         mapping: dict[str, object] = {}
@@ -184,7 +184,7 @@ def _folder_value(value: str | None) -> str:
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime.datetime):
-        # Statistics have milliseconds; other writers truncate the upper bound, too.
+        # Statistics have only milliseconds; the upper bound is truncated, as other writers do.
         return (
             value.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}Z"
         )

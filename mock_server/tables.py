@@ -1,4 +1,4 @@
-"""A shared table, from its current Delta log: the versions, snapshots and ranges of commits that are shared."""
+"""A shared table, read from its current Delta log: the versions, snapshots and ranges of commits that are shared."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SharedTable:
         return self._log
 
     def latest_version(self) -> int:
-        """Return the latest version; 400 if it is before the first shared version."""
+        """Return the latest version; 400 if it is earlier than the first shared version."""
         version = self.log.latest_version()
         if version < self.entry.start_version:
             raise data_lost(
@@ -48,7 +48,7 @@ class SharedTable:
         return version
 
     def snapshot(self, version: int) -> Snapshot:
-        """Return the snapshot at ``version``; the most recently used ones are cached."""
+        """Return the snapshot at ``version``; the most recently used snapshots are cached."""
         with self._lock:
             found = self._snapshots.get(version)
             if found is None:
@@ -67,7 +67,8 @@ class SharedTable:
         return sum(add.size for add in snapshot.files) if known is None else known
 
     def travel(self, version: int | None, timestamp_ms: int | None) -> int:
-        """Return the version for ``version`` or ``timestamp_ms``; 400 if it does not exist or is not shared."""
+        """Return the version that ``version`` or ``timestamp_ms`` selects; 400 if it does not exist or is not
+        shared."""
         self.require_history()
         if version is not None:
             return self.check_version(version)
@@ -115,7 +116,7 @@ class SharedTable:
         return version
 
     def require_history(self) -> None:
-        """Refuse a request that needs the table's history if the history is not shared."""
+        """Raise `ApiError` if the table's history, which the request needs, is not shared."""
         if not self.entry.history_shared:
             raise unsupported(
                 "Reading table by version or timestamp is not supported because history sharing is not enabled on "
@@ -123,11 +124,12 @@ class SharedTable:
             )
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
-        """Yield the commits ``start`` to ``end``, both included; a missing one is an error that names it."""
+        """Yield the commits ``start`` to ``end``, both included. Raises an error that names a missing commit."""
         return self.log.commits(start, end)
 
     def complete(self, remove: RemoveFile, version: int) -> RemoveFile:
-        """Return a tombstone with size and partition values, which are optional in a log but required in a response."""
+        """Return a tombstone with its size and partition values, which are optional in a log but required in a
+        response."""
         if remove.size is not None and remove.partition_values is not None:
             return remove
         add = self._added(remove, version)

@@ -7,7 +7,7 @@ import time
 
 
 class Throttle:
-    """Limits the rate of sending; only for use in one event loop.
+    """Limits the rate of sending. All uses must be in one event loop.
 
     Each piece gets the next time slot of a common schedule, so concurrent responses take turns and share the rate.
     """
@@ -18,13 +18,13 @@ class Throttle:
 
     @property
     def piece(self) -> int:
-        """Bytes to send at once: those of about 10 ms."""
+        """The number of bytes to send at once, which take about 10 ms."""
         return max(1024, min(256 * 1024, int(self._rate / 100)))
 
     async def wait(self, count: int) -> None:
         """Return when ``count`` more bytes may be sent."""
         now = time.monotonic()
-        # Idle time is not credited: the rate is a limit at any time, not only on average.
+        # Idle time is not credited, because the rate is a limit at any time, not only on average.
         self._free_at = max(self._free_at, now) + count / self._rate
         delay = self._free_at - now
         if delay > 0:

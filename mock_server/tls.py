@@ -1,4 +1,4 @@
-"""HTTPS with a given certificate, or with one that is signed by an authority made for this run."""
+"""HTTPS with a given certificate, or with one from an authority that is created for this run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tls:
-    """A certificate chain and its key as PEM files; without them, a certificate for this machine is made."""
+    """A certificate chain and its key as PEM files; without them, a certificate for this machine is created."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -28,7 +28,7 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of a server; ``authority`` is the certificate that its clients must trust, if it was made here."""
+    """The files of a server; ``authority`` is the certificate that its clients must trust, if it was created here."""
 
     certificate: Path
     key: Path
@@ -37,9 +37,10 @@ class TlsFiles:
 
 
 def prepare(tls: Tls, folder: Path, authority: Path) -> TlsFiles:
-    """Return the files for uvicorn; new ones are in ``folder``, and a new authority's certificate is ``authority``.
+    """Return the files for uvicorn. New files are written to ``folder``, and a new authority's certificate to
+    ``authority``.
 
-    `ConfigError` if they cannot be used.
+    Raises `ConfigError` if the files cannot be used.
     """
     if tls.certificate is None or tls.key is None:
         return _self_made(folder, authority)
@@ -59,7 +60,8 @@ def _self_made(folder: Path, authority: Path) -> TlsFiles:
         import trustme
     except ImportError as error:
         raise ConfigError(
-            "A certificate is made by trustme: run pip install 'delta-sharing-client[server-tls]', or give one."
+            "Creating a certificate needs trustme: run pip install 'delta-sharing-client[server-tls]', or give a "
+            "certificate."
         ) from error
     made = trustme.CA()
     certificate = made.issue_cert(*_NAMES)

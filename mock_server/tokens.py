@@ -1,4 +1,4 @@
-"""Page and refresh tokens, signed so that a client can neither forge one nor use it for another purpose."""
+"""Page and refresh tokens, signed so that a client can neither forge one nor use one for a different purpose."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ class Tokens:
         return base64.urlsafe_b64encode(self._sign(payload) + payload).decode().rstrip("=")
 
     def read(self, kind: str, token: str) -> dict[str, Any]:
-        """Return the content of a token; 400 if it is foreign, changed, of another kind or expired."""
+        """Return the content of a token; 400 if it is from a different server, changed, of the wrong kind or
+        expired."""
         try:
             raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         except (ValueError, binascii.Error):
             raw = b""
         signature, payload = raw[:16], raw[16:]
         if not hmac.compare_digest(signature, self._sign(payload)):
-            raise invalid(f"Error decoding the {kind}: it was not given out by this server.")
+            raise invalid(f"Error decoding the {kind}: this server did not issue it.")
         content: dict[str, Any] = msgspec.json.decode(payload)
         if content["kind"] != kind:
-            raise invalid(f"Error decoding the {kind}: a {content['kind']} was given in its place.")
+            raise invalid(f"Error decoding the {kind}: it is a {content['kind']}.")
         if time.time() > content["expires"]:
             raise invalid(f"The {kind} has expired. Please restart the query.")
         return content

@@ -1,6 +1,6 @@
 """The lines of a response, in either response format (protocol, "API Response Format in Parquet" and "... in Delta").
 
-A million file lines must take only seconds, so a line is a few typed structs, encoded by msgspec. Nothing is cached,
+A million file lines must take only seconds, so msgspec encodes each line from a few typed structs. Nothing is cached,
 because every response has new URLs.
 """
 
@@ -33,7 +33,7 @@ from .signing import Grant, Use
 _encode = msgspec.json.Encoder().encode
 PartitionValues = dict[str, Union[str, None]]
 
-# Characters that JSON strings may contain raw, but that some splitters of lines treat as line breaks.
+# The name contains characters that JSON strings may contain unescaped, but that some code treats as line breaks.
 _U2028_NAME = "line\u2028paragraph\u2029next\u0085end"
 
 
@@ -110,7 +110,7 @@ class _DeltaFileLine(msgspec.Struct, gc=False):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quirks:
-    """How a response deviates from a correct one: the faults that were already taken for it."""
+    """How a response deviates from a correct one: the faults that apply to it."""
 
     no_expiration: bool = False
     no_stats: bool = False
@@ -121,7 +121,7 @@ class Quirks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """A changed file: its action, the version, and the time of the version in milliseconds since the epoch."""
+    """A changed file: its action, its version, and the version's time in milliseconds since the epoch."""
 
     action: AddFile | RemoveFile | AddCdcFile
     version: int
@@ -134,9 +134,9 @@ class Renderer:
     Parameters
     ----------
     table_root:
-        The table's directory, to resolve paths that leave it.
+        The table's directory, for resolving paths that lead out of it.
     response_format, id_hash:
-        The format of the response, and how its file ids are made.
+        The format of the response, and how its file ids are derived.
     grant:
         Signs the URLs.
     access:
@@ -164,11 +164,11 @@ class Renderer:
 
     @property
     def expires_ms(self) -> int | None:
-        """When the URLs expire, in milliseconds since the epoch; ``None`` if the response does not include it."""
+        """When the URLs expire, in milliseconds since the epoch; ``None`` if the response does not say."""
         return self._expires
 
     def protocol(self, protocol: Protocol, version: int | None = None) -> bytes:
-        """Return a protocol line; ``version`` marks a historical one (delta format only)."""
+        """Return a protocol line; ``version`` marks it as historical (only in the delta format)."""
         if self.format is Format.PARQUET:
             return _line({"protocol": {"minReaderVersion": 1}})
         content: dict[str, Any] = {
@@ -187,7 +187,7 @@ class Renderer:
     def metadata(
         self, metadata: Metadata, *, version: int | None = None, size: int | None = None, files: int | None = None
     ) -> bytes:
-        """Return a metadata line; ``size`` in bytes and ``files`` are those of the whole table."""
+        """Return a metadata line; ``size`` (in bytes) and ``files`` (their number) describe the whole table."""
         facts = {"version": version, "size": size, "numFiles": files}
         present = {name: value for name, value in facts.items() if value is not None} | dict(self._access)
         if self.format is Format.PARQUET:
@@ -205,7 +205,7 @@ class Renderer:
         return _line({"metaData": {"deltaMetadata": content, **present}})
 
     def adds(self, adds: Iterable[AddFile], version: int | None, timestamp_ms: int | None) -> bytes:
-        """Return the lines of live files; ``version`` and its time are set only for time travel."""
+        """Return the lines of live files; ``version`` and its time are given only for time travel."""
         if self.format is Format.PARQUET:
             return b"".join([self._parquet_add(add, version, timestamp_ms) for add in adds])
         return b"".join([self._delta_add(add, version, timestamp_ms) for add in adds])
@@ -273,7 +273,7 @@ class Renderer:
 
     def _locate(self, path: str, sign: Callable[[str], str]) -> tuple[str, str]:
         """Return the signed URL and the id of the file with this path in the log."""
-        # Almost all paths in a log are canonical; the check must be cheap for a million of them.
+        # Almost all paths in a log are canonical, and this check must be cheap for a million of them.
         local = path if "%" not in path and ":" not in path and ".." not in path else self._local(path)
         return sign(local), self._hash(local.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -287,7 +287,7 @@ class Renderer:
             return resolved.as_posix()
 
     def _vector(self, vector: DeletionVectorDescriptor | None) -> tuple[DeletionVectorDescriptor | None, str | None]:
-        """Return the descriptor to send, with a signed URL of its file, and the id of that file."""
+        """Return the descriptor to send, with a signed URL of its file, and the id of the file."""
         if vector is None or vector.storage_type == "i":
             return vector, None
         if vector.storage_type == "u":
@@ -348,7 +348,7 @@ def end_stream_line(
 
 
 def query_status_line(query_id: str, status: str, message: str | None = None) -> bytes:
-    """Return the only line of a response to an asynchronous query that has no result (yet)."""
+    """Return the only line of the response for an asynchronous query that has no result, or none yet."""
     content = {"queryId": query_id, "status": status}
     if message is not None:
         content["message"] = message
@@ -364,7 +364,7 @@ def _public_schema(schema_string: str) -> str:
     try:
         schema = json.loads(schema_string)
     except (ValueError, RecursionError):
-        raise ProtocolError("'schemaString' must be the JSON of a struct type, but it does not parse.") from None
+        raise ProtocolError("'schemaString' must be the JSON of a struct type, but it cannot be parsed.") from None
     return json.dumps(_public_type(schema), separators=(",", ":"), ensure_ascii=False)
 
 

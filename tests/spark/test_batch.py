@@ -121,7 +121,7 @@ def test_narrower_schema_prunes_nested_fields(spark: Any, lake: Any) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "fragment"),
-    [("nope int", "does not have"), ("id int", "the table has 'bigint'"), ("id bigint not null", "NOT NULL")],
+    [("nope int", "does not have"), ("id int", "type in the table is 'bigint'"), ("id bigint not null", "NOT NULL")],
 )
 def test_schema_that_does_not_match_the_table_is_refused(
     spark: Any, lake: Any, table: TableWriter, schema: str, fragment: str
@@ -335,13 +335,13 @@ def test_changed_table_without_history_is_refused(spark: Any, tmp_path: Any, doo
         assert (frame.count(), frame.where("id = 1").count()) == (2, 1)
         frame = loaded()
         writer.insert(rows_of([3], v="a", p="p"))
-        with pytest.raises(Exception, match=r"changed from version 1.*to 2.*Load it again"):
+        with pytest.raises(Exception, match=r"changed from version 1.*to 2.*Load the table again"):
             frame.where("id = 3").count()
         assert loaded().count() == 3
         frame = loaded()
         writer.schema = pa.schema([("id", pa.string()), ("v", pa.string()), ("p", pa.string())])
         writer.commit(metadata=True)
-        with pytest.raises(Exception, match=r"SchemaChangeError.*Load it again"):
+        with pytest.raises(Exception, match=r"SchemaChangeError.*Load the table again"):
             frame.collect()
 
 

@@ -179,7 +179,7 @@ def test_requests_and_bytes_are_counted_by_api_status_and_file(start: Callable[.
 def test_unreadable_log_is_reported_without_client_advice(tmp_path: Path) -> None:
     refusal = UnsupportedFeatureError("The table needs 'x'. Upgrade the client.", feature="x", table="a.b.c")
     lost = DataError("The commit 3 is missing. Ask the provider to share the table again.", table="a.b.c")
-    assert from_table_error(refusal).message == "The table 'a.b.c' needs 'x', with which this server cannot read it."
+    assert from_table_error(refusal).message == "The table 'a.b.c' needs 'x', which this server does not support."
     assert from_table_error(lost).message == "The commit 3 is missing."
 
 
