@@ -90,7 +90,7 @@ def test_local_directories_are_offered_to_local_clients(start: Callable[..., Api
 
 
 def test_local_directories_are_not_offered_to_other_machines(start: Callable[..., Api]) -> None:
-    with pytest.raises(ConfigError, match="its own users only"):
+    with pytest.raises(ConfigError, match="only with its own users"):
         start(local_directories=True, host="0.0.0.0")
 
 

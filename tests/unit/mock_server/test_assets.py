@@ -261,7 +261,7 @@ def test_local_directories_are_shared_with_this_machine_only(folder: Path, start
         {"volumes": {"s.shop.docs": folder / "docs"}},
         {"models": {"s.shop.churn": {1: folder / "churn" / "1"}}},
     ):
-        with pytest.raises(ConfigError, match="its own users only"):
+        with pytest.raises(ConfigError, match="only with its own users"):
             start({}, host="0.0.0.0", **assets)
 
 
@@ -275,7 +275,7 @@ def test_assets_are_shared_next_to_a_directory_of_tables(tables: Path, folder: P
     ("assets", "problem"),
     [
         ({"volumes": {"s.d.v": "missing"}}, "expected at 'missing'"),
-        ({"volumes": {"s.d": "s3://b/v"}}, r"named 'share\.schema\.volume'"),
+        ({"volumes": {"s.d": "s3://b/v"}}, r"must be 'share\.schema\.volume'"),
         ({"volumes": {"s.d.a b": "s3://b/v"}}, "name of a volume must be 1 to 255 characters without dot, space"),
         ({"volumes": {"s.d.a/b": "s3://b/v"}}, "not 'a/b'"),
         ({"volumes": {"s.d\x7f.v": "s3://b/v"}}, "name of a schema"),
@@ -289,7 +289,7 @@ def test_assets_are_shared_next_to_a_directory_of_tables(tables: Path, folder: P
         ({"skills": {"s.d.docs": "docs"}}, "SKILL.md' cannot be read"),
         ({"skills": {"s.d.far": "s3://b/far"}}, "it has no description"),
         ({"models": {"s.d.m": {1: "docs"}}, "aliases": {"s.d.m": {"a": 2}}}, "names version 2, which it lacks"),
-        ({"aliases": {"s.d.m": {"a": 2}}}, "not one of the models"),
+        ({"aliases": {"s.d.m": {"a": 2}}}, "no such model is shared"),
     ],
 )
 def test_invalid_assets_are_refused(
@@ -365,7 +365,7 @@ def test_configuration_file_declares_assets(folder: Path) -> None:
         ("volumes: [{name: v}]", "location is missing"),
         ("volumes: [{name: v, location: docs, size: 1}]", "no key 'size'"),
         ("volumes: [{name: v, location: docs}, {name: V, location: docs}]", "used twice"),
-        ("skills: [{name: report, location: report, metadata: {k: 1}}]", "k must be text"),
+        ("skills: [{name: report, location: report, metadata: {k: 1}}]", "k must be a string"),
         ("models: [{name: m}]", "location is missing"),
         ("models: [{name: m, versions: [{version: 1, location: docs, status: DONE}]}]", "must be one of PENDING"),
         ("models: [{name: m, versions: [{version: x, location: docs}]}]", "version must be a whole number"),

@@ -103,7 +103,7 @@ TABLE = "shares: [{name: s, schemas: [{name: d, tables: [%s]}]}]"
             "there must be at most 50 properties, found 51",
         ),
         (TABLE % "{name: t}", "location is missing"),
-        (TABLE % "{name: t, location: 5}", "location must be text"),
+        (TABLE % "{name: t, location: 5}", "location must be a string"),
         (TABLE % "{name: t, location: 'abfss://bucket/t'}", "local directory or an s3:// address, not 'abfss:'"),
         (TABLE % "{name: t, location: x, accessModes: []}", "accessModes must be a list of 'url' and 'dir'"),
         (TABLE % "{name: t, location: x, accessModes: [file]}", "accessModes must be a list of 'url' and 'dir'"),
@@ -177,7 +177,7 @@ shares:
     assert bare.keys() == {"name", "id"}
     assert api.get("shares/s").json()["share"] == first
     assert api.get("shares/s/all-tables").json()["items"][0]["displayName"] == "T"
-    with pytest.raises(ConfigError, match="owner must be text"):
+    with pytest.raises(ConfigError, match="owner must be a string"):
         from_yaml(write(tmp_path, "shares: [{name: s, properties: {owner: 5}}]"))
 
 

@@ -213,7 +213,7 @@ def test_profile_without_iceberg_tables_has_no_iceberg_endpoint(api: Api, start:
 
 
 def test_local_iceberg_tables_are_offered_to_this_machine_only(warehouse: Path) -> None:
-    with pytest.raises(ConfigError, match="its own users only"), mock_server.running(warehouse, host="0.0.0.0"):
+    with pytest.raises(ConfigError, match="only with its own users"), mock_server.running(warehouse, host="0.0.0.0"):
         pass
 
 

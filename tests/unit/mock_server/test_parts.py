@@ -156,7 +156,7 @@ def test_bearer_token_must_be_present_and_correct() -> None:
         ("Bearer", "has no bearer token"),
         ("Bearer  ", "has no bearer token"),
         ("Basic t", "has no bearer token"),
-        ("Bearer x", "is not the one"),
+        ("Bearer x", "is not the token"),
     ):
         with pytest.raises(ApiError, match=words) as caught:
             check_bearer(header, Secret("t"))

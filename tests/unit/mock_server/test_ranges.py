@@ -80,7 +80,7 @@ def test_historical_metadata_is_sent_first_and_after_changes(api: Api) -> None:
         ("startingVersion=3&endingVersion=2", "from start 3 to end 2"),
         ("startingVersion=6", "Start version cannot be greater than the latest version of the table(5)"),
         ("startingTimestamp=2999-01-01T00:00:00Z", "after the newest version"),
-        ("startingVersion=2&endingTimestamp=2000-01-01T00:00:00Z", "before the first version"),
+        ("startingVersion=2&endingTimestamp=2000-01-01T00:00:00Z", "before the earliest version"),
         ("startingVersion=-1", "greater than or equal to 0"),
         ("startingVersion=1&includeHistoricalMetadata=maybe", "true or false"),
         ("startingVersion=0", "change data was not recorded for version [0]"),
