@@ -102,7 +102,7 @@ def sized(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def arrow_type(kind: Any) -> pa.DataType:
-    """Return the Arrow type of a type in a ``schemaString`` (documentation, "Types")."""
+    """Return the Arrow type for a type in a ``schemaString`` (documentation, "Types")."""
     if isinstance(kind, str):
         if kind.startswith("decimal"):
             precision, scale = kind[len("decimal(") : -1].split(",")

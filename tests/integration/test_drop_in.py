@@ -36,7 +36,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_parameters_begin_with_those_of_delta_sharing(name: str) -> None:
+def test_functions_have_the_parameters_of_delta_sharing(name: str) -> None:
     target: object = delta_sharing
     for part in name.split("."):
         target = getattr(target, part)

@@ -61,7 +61,7 @@ enum Other { Elsewhere, }
 """
 
 
-def test_features_of_spark_have_their_kinds() -> None:
+def test_features_declared_by_spark_are_found() -> None:
     assert declared(SCALA, "scala") == [
         ("colour", READER),
         ("colour-preview", READER),
@@ -70,11 +70,11 @@ def test_features_of_spark_have_their_kinds() -> None:
     ]
 
 
-def test_features_of_the_java_kernel_have_their_kinds() -> None:
+def test_features_declared_by_the_java_kernel_are_found() -> None:
     assert declared(JAVA, "java") == [("colour", READER), ("colour-preview", READER), ("ink", WRITER), ("page", WRITER)]
 
 
-def test_features_of_the_rust_kernel_have_all_their_names() -> None:
+def test_features_declared_by_the_rust_kernel_are_found() -> None:
     names = [name for name, _ in declared(RUST, "rs")]
     assert names == ["ink", "page", "colour", "oldColour", "colour-preview", "allowColumnDefaults"]
     assert declared("no enum", "rs") == []
