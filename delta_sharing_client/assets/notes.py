@@ -103,8 +103,8 @@ class Notes:
 
 
 def _read(line: bytes) -> tuple[str, Note | None] | None:
-    """Return the path and the note of a line, which is ``None`` if the file was removed; ``None`` for an unreadable
-    line."""
+    """Return the path and the note in a line; the note is ``None`` if the file was removed. Return ``None`` for an
+    unreadable line."""
     try:
         fields: Any = _decode(line)
         name, *facts = fields

@@ -52,7 +52,8 @@ class Skill(FileAsset):
         differences = compare(text, self.item, self.storage_location)
         if differences:
             warnings.warn(
-                f"The skill {self.full_name} is not what its server lists: {'; '.join(differences)}. Review it.",
+                f"The skill {self.full_name} differs from what its server lists: {'; '.join(differences)}. Review the "
+                "skill before an agent uses it.",
                 SkillWarning,
                 stacklevel=2,
             )

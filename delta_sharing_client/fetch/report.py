@@ -14,7 +14,7 @@ from delta_sharing_client.notebook import BarCell, html_facts, html_rows
 class Progress:
     """The progress of a read, as passed to ``ScanReport.on_progress``.
 
-    ``files_total`` and ``bytes_total`` are of the files listed so far, and grow while the server lists more.
+    ``files_total`` and ``bytes_total`` count the files listed so far, and grow while the server lists more.
     ``bytes_done`` and ``bytes_total`` are sizes of whole files, of which a read may need only parts. ``bytes_fetched``
     is the number of bytes that have arrived, and ``bytes_expected`` estimates how many will arrive in total.
     """

@@ -46,8 +46,8 @@ class Refused(Exception):
 class Version(NamedTuple):
     """The version of a file: its strong ETag, ``Last-Modified`` and length; each is empty or ``None`` if not stated.
 
-    Parts of a file may be combined only if a strong validator is equal (RFC 9110, 15.3.7.3). Without a strong
-    validator, the other two must be equal.
+    Bytes may be combined only if their strong ETags are equal (RFC 9110, 15.3.7.3). If an ETag is missing, the other
+    two must be equal, as far as both are stated.
     """
 
     etag: str = ""

@@ -1,8 +1,8 @@
 """Sign-in: a profile's credentials as ``requests`` authentication.
 
 The credentials are always passed as an auth object, never as a session header, because only then does ``requests``
-ignore ``~/.netrc``. A process requests one token for the same credentials: one thread fetches it, and all requests with
-these credentials use it.
+ignore ``~/.netrc``. A process requests only one token for the same credentials: one thread fetches it, and all requests
+with these credentials use it.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _SharedToken:
             if usable is None:
                 self._failure = error
                 raise
-            _log.warning("A token that is about to expire could not be renewed and is still used: %s", error)
+            _log.warning("A token that is about to expire could not be renewed; it is used until it expires: %s", error)
             now = time.time()
             self.token = token = dataclasses.replace(usable, renew_at=now + (usable.ends_at - now) / 2)
         return token

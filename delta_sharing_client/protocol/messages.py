@@ -21,7 +21,7 @@ ASYNCHRONOUS = "asyncquery"
 END_STREAM_ACTION = "includeendstreamaction"
 """The last line of the response is an ``EndStreamAction``."""
 CHANGES_OF_VIEWS = "cdfonviews"
-"""In a request: the change data feed of a view, which has no versions, is accepted. In a response: this is one."""
+"""In a request: the client accepts the change data feed of a view, which has no versions. In a response: it is one."""
 VERSION_HEADER = "Delta-Table-Version"
 FILE_ID_HASH_HEADER = "fileidhash"
 

@@ -55,10 +55,11 @@ class QueryRequest(_Query):
     """A query of a snapshot, or of the data changes in a range of versions. ``UsageError`` for an invalid version.
 
     At most one of ``version``, ``timestamp`` (in the protocol's format), ``starting_version`` and ``refresh_token``
-    (of the snapshot whose URLs are renewed) is given. Files after ``ending_version`` are dropped if the server sends
-    them. The server may omit files that ``json_predicate_hints`` exclude ("JSON predicates for Filtering"), or that are
-    not needed for ``limit_hint`` rows. A refresh token is requested where the protocol allows it: for the latest
-    snapshot. An ``asynchronous`` query, for slow tables, is computed by the server while the client polls.
+    (of the snapshot whose URLs are renewed) may be given. Files after ``ending_version`` are dropped, if the server
+    sends them. The server may omit files that ``json_predicate_hints`` exclude ("JSON predicates for Filtering"),
+    or that are not needed for ``limit_hint`` rows. A refresh token is requested where the protocol allows it: for
+    the latest snapshot. An ``asynchronous`` query, for slow tables, is computed by the server while the client
+    polls.
     """
 
     json_predicate_hints: str | None = None

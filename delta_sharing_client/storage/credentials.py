@@ -91,7 +91,7 @@ class Renewal:
 
     def _is_ending(self, given: StorageCredentials) -> bool:
         end, now = given.expires_ms, now_ms()
-        # If they had already expired on arrival, a clock is wrong, so the store decides whether they are valid.
+        # If credentials had already expired on arrival, a clock is wrong, so the store decides whether they are valid.
         if end is None or end <= self._since_ms:
             return False
         ahead = 0 if now < self._paused_until_ms else min(_AHEAD_MS, (end - self._since_ms) // 3)

@@ -423,7 +423,7 @@ class ObjectPlace:
         check_process(self._subject)
         credentials = self.renewal.current(rejected)
         with self._lock:
-            # A store requests new credentials only when they expire. If they were refused, a new store replaces it.
+            # A store requests new credentials only when its own expire. If they were refused, a new store replaces it.
             if self._opened is None or self._opened[0] is rejected is not None:
                 self._opened = credentials, open_store(self._settings, self.renewal)
             store = self._opened[1]
