@@ -75,7 +75,7 @@ def errors_of(client: SharingClient) -> Iterator[None]:
         missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
         if missing is None:
             column = _NO_COLUMN.search(str(error))
-            advice = f" If it is text, write it in single quotes: '{column[1]}'." if column else ""
+            advice = f" If it is a string, write it in single quotes: '{column[1]}'." if column else ""
             raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}{advice}") from None
         parts = missing[1].split(".")
         if len(parts) == 3:

@@ -491,7 +491,7 @@ def test_failed_directory_read_names_the_shared_tables(
     by_directory = ds.ReadOptions(access_mode=ds.AccessMode.DIR)
     with shared(partitioned.root) as (table, _):
         monkeypatch.setattr(planning, "query_table", fail)
-        with pytest.raises(ds.UnsupportedFeatureError, match="shared as 'volume'"):
+        with pytest.raises(ds.UnsupportedFeatureError, match="found 'volume', which this client cannot read"):
             table.scan(options=by_directory).plan()
 
 

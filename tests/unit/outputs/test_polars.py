@@ -256,5 +256,5 @@ def test_polars_expression_is_accepted_as_a_filter(condition: pl.Expr, text: str
     ids=str,
 )
 def test_unsupported_expression_parts_are_named(condition: pl.Expr, named: str) -> None:
-    with pytest.raises(UsageError, match=f"^({named}).* is not supported here"):
+    with pytest.raises(UsageError, match=f"^({named}).* is not supported in an expression of another library"):
         parse_filter(condition)
