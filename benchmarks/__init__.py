@@ -1,1 +1,1 @@
-"""Compares this client with other readers and physical limits in the same run: ``python -m benchmarks``."""
+"""Compares this client with other readers, and with physical limits, in the same run: ``python -m benchmarks``."""

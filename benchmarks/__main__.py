@@ -15,18 +15,18 @@ from benchmarks.cases import CASES
 
 
 def main(
-    case: Annotated[Optional[list[str]], typer.Option(help="A case to run; all of them when not given.")] = None,
-    repeats: Annotated[Optional[int], typer.Option(help="Repeats of each contender, at most.")] = None,
+    case: Annotated[Optional[list[str]], typer.Option(help="A case to run; by default all cases.")] = None,
+    repeats: Annotated[Optional[int], typer.Option(help="Maximum number of repeats per contender.")] = None,
     json_file: Annotated[Optional[pathlib.Path], typer.Option("--json", help="Write the numbers to this file.")] = None,
     save: Annotated[
-        bool, typer.Option("--save", help="Keep the numbers in benchmarks/results.json, RESULTS.md and results.svg.")
+        bool, typer.Option("--save", help="Store the numbers in benchmarks/results.json, RESULTS.md and results.svg.")
     ] = False,
 ) -> None:
     """Compare this client with other readers and physical limits, all in one run."""
     names = case or list(CASES)
     unknown = [name for name in names if name not in CASES]
     if unknown:
-        raise typer.BadParameter(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
+        raise typer.BadParameter(f"there is no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
     console = Console(width=140)
     items = []
     for name in names:

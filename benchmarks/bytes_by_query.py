@@ -1,7 +1,7 @@
 """``python -m benchmarks.bytes_by_query [--page docs/engines.md]`` measures the bytes that common queries download.
 
-A table of about 100 MB is read from the test server with ``attach`` and ``scan_polars``, by Polars itself over HTTP,
-and by DuckDB itself from the local disk; DuckDB's bytes are those that the process reads.
+A table of about 100 MB is read from the test server with ``attach`` and ``scan_polars``, by Polars alone over HTTP, and
+by DuckDB alone from the local disk. For DuckDB, the bytes that its process reads are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import mock_server
 FILES, ROWS = 6, 440_000
 _BEGIN, _END = "<!-- bytes by query -->\n", "<!-- end of bytes by query -->"
 _DAY = datetime.date(2024, 1, 3)
-# By name: a query of a table {t} in SQL, and the same query of a lazy frame.
+# For each name, a query of a table {t} in SQL, and the same query of a lazy frame.
 QUERIES: dict[str, tuple[str, Callable[[pl.LazyFrame], pl.LazyFrame]]] = {
     "`SELECT * LIMIT 10`": ("SELECT * FROM {t} LIMIT 10", lambda frame: frame.head(10)),
     "`count(*)`": ("SELECT count(*) FROM {t}", lambda frame: frame.select(pl.len())),
@@ -67,7 +67,7 @@ QUERIES: dict[str, tuple[str, Callable[[pl.LazyFrame], pl.LazyFrame]]] = {
 
 
 def write_table(folder: Path) -> None:
-    """Write the table: ascending ids, one day per file, text, random bytes and a struct."""
+    """Write the table, which has ascending ids, one day per file, text, random bytes and a struct."""
     source = np.random.default_rng(7)
     for number in range(FILES):
         ids = np.arange(number * ROWS, (number + 1) * ROWS)
@@ -83,7 +83,8 @@ def write_table(folder: Path) -> None:
 
 
 def measure(folder: Path) -> list[tuple[str, ...]]:
-    """Return, for each query, its name and the bytes: ours with DuckDB, ours with Polars, DuckDB's and Polars' own."""
+    """Return, for each query, its name and four numbers of bytes: ours with DuckDB, ours with Polars, DuckDB's own, and
+    Polars' own."""
     results = []
     files = sorted(folder.glob("*.parquet"))
     with mock_server.running({"s.s.t": folder}) as server, _counting(folder) as (address, counted):
@@ -107,7 +108,7 @@ def measure(folder: Path) -> list[tuple[str, ...]]:
             counted.clear()
             query(own).collect()
             if sorted(rows) != sorted(expected) and "LIMIT 10" not in name:
-                raise AssertionError(f"The query {name} has other rows here.")
+                raise AssertionError(f"The query {name} returns different rows with this client.")
             results.append((name, *map(_megabytes, (in_duckdb, in_polars, on_disk, sum(counted)))))
     return results
 
@@ -117,13 +118,13 @@ def _megabytes(count: int) -> str:
 
 
 def _read_bytes() -> int:
-    # Bytes that this process read with system calls, from the cache or the disk (Linux).
+    # The bytes that this process has read with system calls, from the cache or the disk (Linux).
     return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])  # type: ignore[index]
 
 
 @contextlib.contextmanager
 def _counting(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Serve a folder over HTTP with range requests, and count the bytes of the bodies."""
+    """Serve a folder over HTTP with support for range requests, and count the bytes of the bodies."""
     counted: list[int] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -170,7 +171,7 @@ def table(rows: list[tuple[str, ...]], size: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the table into this page, between its marks")
+    parser.add_argument("--page", type=Path, help="insert the table into this page, between its marks")
     page = parser.parse_args().page
     with tempfile.TemporaryDirectory(prefix="bytes-") as name:
         folder = Path(name) / "t"

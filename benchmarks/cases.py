@@ -1,4 +1,4 @@
-"""The cases: table, connection, read and goal of each."""
+"""The cases, each with its table, connection, read and goal."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ class Case:
     table:
         Creates (once) and returns the folder to serve; its only table has the folder's name.
     contenders:
-        The measured readers, from ``workers.WORKERS``; the first is ours.
+        The measured readers, from ``workers.WORKERS``; the first is this client.
     reference:
         The physical limit for comparison: ``chunks`` (bytes of the needed column chunks and footers), ``table`` (bytes
-        of all files) or ``line`` (seconds that the line needs for all files).
+        of all files) or ``line`` (seconds that the connection needs to transfer all files).
     action:
-        What a worker does: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, ``start`` (a whole
+        The task of a worker: ``pandas``, ``batches``, ``first``, ``plan``, ``changes``, ``profile``, ``start`` (a whole
         process), or an action whose name starts with ``spark-``.
     server:
-        The module of the server: ``mock_server``, or ``benchmarks.long_listing``, which only uses the folder's name.
+        The module of the server: ``mock_server``, or ``benchmarks.long_listing``, which uses only the folder's name.
     arguments:
         Columns, filter and limit of the read.
     latency, bandwidth:
-        Of the line, in seconds per response and bytes per second; 0 and ``None``: the loopback without limits.
+        The connection's latency in seconds per response, and its bandwidth in bytes per second; 0 and ``None`` for the
+        loopback interface without limits.
     goal:
-        The goal in words; ``goals`` has it in numbers.
+        The goal in words; the module ``goals`` has it in numbers.
     baselines:
-        Contenders that read another table, over the same line.
+        Contenders that read a different table over the same connection.
     special:
-        Contenders with their own arguments, in addition to ``arguments``; ``options`` are those of the client.
+        Additional arguments of some contenders; ``options`` are read options of the client.
     tls, faults:
-        Whether the server uses HTTPS; the faults that it simulates.
+        Whether the server uses HTTPS, and the faults that it simulates.
     once:
         Contenders that are so slow that they run only once.
     """
@@ -62,7 +63,7 @@ class Case:
     once: tuple[str, ...] = ()
 
 
-# Measured if the variable names a jar; `bash scripts/peers` builds one.
+# The JVM connector is measured if the variable names its jar, which `bash scripts/peers` builds.
 JVM_CONNECTOR = ("spark-jvm",) if os.environ.get("DELTA_SHARING_JVM_CONNECTOR") else ()
 ALL = ("ours", "polars", "incumbent-delta", "incumbent-parquet", "local")
 MEGA = 1_000_000

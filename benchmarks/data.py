@@ -1,4 +1,4 @@
-"""The tables of the cases, created once from a fixed seed and stored in ``benchmarks/.data``."""
+"""The tables of the cases, which are created once from a fixed seed and stored in ``benchmarks/.data``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAY = 86_400_000_000
 
 
 def wide_batch(rows: int, first_id: int, seed: int) -> pa.Table:
-    """Return ``rows`` rows of 16 columns (about 120 bytes a row in Parquet); ``id`` ascends from ``first_id``."""
+    """Return ``rows`` rows of 16 columns (about 120 bytes per row in Parquet); ``id`` ascends from ``first_id``."""
     random = np.random.default_rng([SEED, seed])
     columns: dict[str, pa.Array] = {"id": pa.array(np.arange(first_id, first_id + rows))}
     for position in range(5):
@@ -40,9 +40,9 @@ def wide_batch(rows: int, first_id: int, seed: int) -> pa.Table:
 def wide_table(
     name: str, files: int, rows: int, row_groups: int = 1, distinct: int | None = None, page_index: bool = False
 ) -> pathlib.Path:
-    """Return a table of ``files`` files of ``rows`` rows each; after ``distinct`` files, the contents repeat.
+    """Return a table of ``files`` files with ``rows`` rows each; after ``distinct`` files, the contents repeat.
 
-    With a ``page_index``, pages have up to 20,000 rows, like those of Spark's writer.
+    With a ``page_index``, pages have up to 20,000 rows, as when Spark writes them.
     """
     paging = {"write_page_index": True, "data_page_size": 8 * 20_000} if page_index else {}
 
@@ -80,7 +80,8 @@ def fifty_columns() -> pathlib.Path:
 
 
 def text_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
-    """Return a table of few wide columns: texts of 50 to 350 bytes; contents repeat after ``distinct`` files."""
+    """Return a table with few wide columns, which contain strings of 50 to 350 bytes; after ``distinct`` files, the
+    contents repeat."""
 
     def batch(number: int) -> pa.Table:
         random = np.random.default_rng([SEED, 2, number])
@@ -97,7 +98,7 @@ def text_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
 
 
 def narrow_table(name: str, files: int, rows: int, distinct: int) -> pathlib.Path:
-    """Return a table of many narrow columns: numbers of every width, booleans, dates, timestamps, and a few nulls."""
+    """Return a table with many narrow columns: numbers of every width, booleans, dates, timestamps, and a few nulls."""
 
     def batch(number: int) -> pa.Table:
         random = np.random.default_rng([SEED, 3, number])
@@ -221,7 +222,7 @@ def listed_table(name: str, files: int) -> pathlib.Path:
 
 
 def history_table(name: str, versions: int, rows: int) -> pathlib.Path:
-    """Return a table with change data feed, and one append of ``rows`` rows in each of ``versions`` commits."""
+    """Return a table with a change data feed and ``versions`` commits, each of which appends ``rows`` rows."""
 
     def write(root: pathlib.Path) -> None:
         properties = {"delta.enableChangeDataFeed": "true"}
@@ -290,7 +291,7 @@ def commit(root: pathlib.Path, version: int, actions: Iterable[dict[str, dict[st
 
 
 def made(name: str, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """Create the table unless it exists; an incomplete one is replaced."""
+    """Create the table unless it exists; an incomplete table is replaced."""
     root = ROOT / name / "bench" / "default" / name
     if not (root / "_complete").exists():
         root.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """One download or listing by one contender in a separate process; ``benchmarks.downloads`` runs it.
 
-The job is JSON in the first argument; the measurements are JSON on stdout. Everything is imported before the clock
-starts.
+The first argument is the job as JSON; the measurements are written to stdout as JSON. Everything is imported before the
+clock starts.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-# Slower with obstore's default of 10 MiB.
+# obstore's default of 10 MiB is slower.
 _CHUNK = 1024 * 1024
 
 Job = dict[str, Any]
 
 
 def ours(job: Job) -> Callable[[], int]:
-    """This client: a volume of the sharing server."""
+    """This client reads a volume of the sharing server."""
     import delta_sharing_client as ds
 
     # Imported on first use.
@@ -34,7 +34,7 @@ def ours(job: Job) -> Callable[[], int]:
         options = ds.ReadOptions(storage_options=job["store"], progress=False)
         return ds.SharingClient(job["profile"], options=options).volume(job["volume"])
 
-    # This imports the rest; credentials are requested again.
+    # This imports the remaining modules. The measured download requests credentials again.
     volume().download(job["target"], pattern="nothing", dry_run=True)
     measured = volume()
     if job["action"] == "list":
@@ -56,7 +56,7 @@ def _store(job: Job) -> Any:
 
 
 def obstore_tasks(job: Job) -> Callable[[], int]:
-    """obstore in a plain loop of ``tasks`` tasks: list, request, write each chunk."""
+    """obstore in a plain loop of ``tasks`` tasks, which list, request and write each chunk."""
     import obstore
 
     store = _store(job)
@@ -106,7 +106,7 @@ def obstore_threads(job: Job) -> Callable[[], int]:
 
 
 def obstore_list(job: Job) -> Callable[[], int]:
-    """obstore's own listing, one dictionary for each file."""
+    """obstore's own listing, with one dictionary per file."""
     import obstore
 
     store = _store(job)

@@ -1,13 +1,13 @@
-"""Downloads of a volume compared with obstore in a plain loop and with s3fs, from one S3 server.
+"""Compares downloads of a volume with obstore in a plain loop and with s3fs, from one S3 server.
 
     python -m benchmarks.downloads [--repeats N] [--cases LIST] [--s3fs PYTHON] [--directory FOLDER] [--save]
 
-The store is versitygw, which ``bash scripts/s3`` builds (``--server`` names another binary). The cases are 10,000
-files of 20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files were uploaded in one request, so
-that the ETag is the MD5 of the content, which only this client verifies, or as multipart uploads, like most programs
-do. A first round finds the number of tasks (and of threads) with which the plain loop is fastest. Then each round
-runs every contender in random order in a separate process; the clock starts after the imports. A ratio is the median
-of the ratios of all rounds. ``--s3fs`` is the interpreter of an environment with s3fs, whose botocore is not ours.
+The store is versitygw, which ``bash scripts/s3`` builds (``--server`` names a different binary). The cases are 10,000
+files of 20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files are uploaded in one request, so that
+the ETag is the MD5 of the content, which only this client verifies, or in parts, as most programs do. A first round
+finds the numbers of tasks and threads with which the plain loops are fastest. Then each round runs every contender in
+random order in a separate process; the clock starts after the imports. Each ratio is the median over all rounds.
+``--s3fs`` is the interpreter of a separate environment with s3fs, which needs a different version of botocore.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Figures = dict[str, Any]
 
 @contextlib.contextmanager
 def store(server: Path, folder: Path) -> Iterator[str]:
-    """Run the S3 server with its objects in ``folder``; yield its endpoint."""
+    """Run the S3 server with its objects in ``folder``, and yield its endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     account = ["--access", KEY, "--secret", SECRET]
@@ -150,7 +150,7 @@ class Turns:
         count, size = CASES[self._case]
         total = 0 if self._case == "list" else sum(one.stat().st_size for one in target.rglob("*.bin"))
         if answer["files"] != count or total != (0 if self._case == "list" else count * size):
-            raise SystemExit(f"{contender} has other files: {answer['files']} of {count}, {total} bytes")
+            raise SystemExit(f"{contender} downloaded the wrong files: {answer['files']} of {count}, {total} bytes")
 
 
 def report(case: str, turns: Turns, figures: dict[str, list[Figures]]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def report(case: str, turns: Turns, figures: dict[str, list[Figures]]) -> dict[s
             f"{case}: {name}{tasks}: {one['seconds']:.2f} s ({one['processor']:.2f} s of processor, "
             f"{one['peak_bytes'] / 1e6:.0f} MB), ours takes {one['ratio']:.2f} times as long\n"
         )
-    sys.stdout.write(f"{case}: ours takes {result['ratio']:.2f} times as long as the best of each turn\n")
+    sys.stdout.write(f"{case}: ours takes {result['ratio']:.2f} times as long as the fastest of each turn\n")
     sys.stdout.flush()
     return result
 
@@ -214,7 +214,9 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(CASES), help="of " + ", ".join(CASES))
     parser.add_argument("--server", type=Path, default=_SERVER, help="versitygw")
     parser.add_argument("--s3fs", type=Path, help="the interpreter of an environment with s3fs")
-    parser.add_argument("--directory", type=Path, help="where the store has its objects and downloads go; kept")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for the store's objects and the downloads; it is not removed"
+    )
     parser.add_argument("--save", action="store_true", help="keep the figures in downloads.json and RESULTS.md")
     given = parser.parse_args()
     with contextlib.ExitStack() as running:

@@ -1,4 +1,4 @@
-"""Draws the results: the times of other readers divided by ours, for each case, on a logarithmic axis."""
+"""Draws the results: for each case, the times of other readers divided by ours, on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-# Peers in the order of their bars. Limits, such as local files, and our own variants are only in the tables.
+# The peers, in the order of their bars. Limits, such as local files, and our own variants appear only in the tables.
 _PEERS = {
     "polars": ("Polars, the same signed URLs", "#0075ff"),
     "incumbent-delta": ("delta-sharing 1.4, delta format", "#e07b00"),
@@ -20,9 +20,10 @@ _TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def draw(kept: Sequence[dict[str, Any]]) -> str:
-    """Return an SVG of the cases with a peer, as ``results.facts`` describes them; equal numbers give an equal SVG.
+    """Return an SVG of the cases that have a peer, as ``results.facts`` describes them; equal numbers give an equal
+    SVG.
 
-    It is readable on light and dark pages.
+    The SVG is readable on light and dark pages.
     """
     cases = [(case["case"], _ratios(case)) for case in kept]
     cases = [(name, ratios) for name, ratios in cases if ratios]

@@ -1,4 +1,4 @@
-"""The goal of each case as numbers: the measured figure, and whether it reaches the goal."""
+"""The goal of each case in numbers: compares the measured figures with the goals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _throttled(result: Result) -> list[Verdict]:
     ours, fixed = result.measured[0], _of(result, "ours-fixed")
     share, beside = ours.refused / ours.requests, ours.median / fixed.median
     return [
-        # Some requests are refused until the client knows the limit of the server; unit tests check the steady state.
+        # Some requests are refused until the client knows the server's limit; unit tests check the steady state.
         Verdict(f"{share:.1%} of {ours.requests} requests refused, the first ones included", None),
         Verdict(f"{beside:.2f}x the time of as many in flight as the server takes", None),
     ]
@@ -222,7 +222,7 @@ def _cpu(result: Result) -> list[Verdict]:
 
 
 def _spark(times: float, local: float | None = None) -> Callable[[Result], list[Verdict]]:
-    """Compare with the JVM connector, if it was measured, and with Spark's own reader of local files."""
+    """Return a check that compares with the JVM connector, if measured, and with Spark's own reader on local files."""
 
     def found(result: Result) -> list[Verdict]:
         ratio, goal = 1 / _ratio(result, "spark-local"), "" if local is None else f" (goal: {local}x)"
@@ -240,7 +240,7 @@ def _faster_than_jvm(result: Result, times: float) -> list[Verdict]:
 def _spark_wide(result: Result) -> list[Verdict]:
     pushed, options = result.measured[0], _of(result, "spark-options")
     time = 1 / _ratio(result, "spark-options")
-    # The bytes include a first query, before the clock starts, which starts the workers.
+    # The bytes include a first query, which starts the workers before the clock starts.
     plain = 1 / _ratio(result, "spark-plain")
     return [
         Verdict(
@@ -285,4 +285,4 @@ GOALS: dict[str, Callable[[Result], list[Verdict]]] = {
     "spark-many": _spark(2.8, 1.1),
     "spark-wide": _spark_wide,
 }
-"""By name of the case; every case has an entry."""
+"""The check for each case, by the name of the case. Every case has an entry."""

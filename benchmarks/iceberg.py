@@ -2,9 +2,9 @@
 
     python -m benchmarks.iceberg [--repeats N] [--latency MS ...] [--json FILE] [--save]
 
-The table is TPC-H ``lineitem``, 6 million rows in 16 files. One process is the S3 server, the Iceberg catalog and
-the sharing server, so that all contenders get the same bytes; each response is delayed by ``latency``. The
-contenders are long-running processes, measured in random order.
+The table is TPC-H ``lineitem``, 6 million rows in 16 files. A single process is the S3 server, the Iceberg catalog and
+the sharing server, so that all contenders get the same bytes. Each response is delayed by ``latency``. The contenders
+are long-running processes, which are measured in random order.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _type(kind: pa.DataType) -> str:
 
 @contextmanager
 def serving(root: Path, latency: float) -> Iterator[dict[str, Any]]:
-    """Serve the table; yield the profile of its server."""
+    """Serve the table, and yield the profile of its server."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(root, latency))
     server.request_queue_size = 128
     address = f"http://127.0.0.1:{server.server_address[1]}"
@@ -178,7 +178,7 @@ def _handler(root: Path, latency: float) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Otherwise each response would wait for the acknowledgement of its headers.
+        # With Nagle's algorithm, each response would wait for the acknowledgement of its headers.
         disable_nagle_algorithm = True
         wbufsize = 1 << 16
 
@@ -284,7 +284,7 @@ def _loaded(profile: dict[str, Any]) -> Any:
 def _polars(profile: dict[str, Any]) -> int:
     import polars as pl
 
-    # It ignores the store in the catalog's response.
+    # Polars ignores the store in the catalog's response.
     options = {
         "aws_access_key_id": "benchmark",
         "aws_secret_access_key": "benchmark",
@@ -318,7 +318,7 @@ def work(contender: str) -> None:
 
 
 def measure(latency: int, repeats: int) -> dict[str, Any]:
-    """Return and print the medians and ratios of all contenders; ``latency`` in milliseconds."""
+    """Return and print the medians and ratios of all contenders; ``latency`` is in milliseconds."""
     environment = {**os.environ, "POLARS_ICEBERG_PLANNER": "pyiceberg"}
     with serving(table(), latency / 1000) as profile:
         workers = {
@@ -339,7 +339,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--latency", type=int, nargs="*", default=[0, 20, 50], help="milliseconds")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--save", action="store_true", help="keep the figures in iceberg.json and RESULTS.md")
+    parser.add_argument("--save", action="store_true", help="store the figures in iceberg.json and RESULTS.md")
     parser.add_argument("--work", choices=CONTENDERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work is not None:

@@ -1,13 +1,13 @@
-"""Planning 100,000 data files of an Iceberg table, compared with pyiceberg's ``scan().plan_files()``.
+"""Compares the planning of an Iceberg table with 100,000 data files with pyiceberg's ``scan().plan_files()``.
 
 ::
 
     python -m benchmarks.iceberg_planning         # 100,000 files in 10 manifests, with statistics of 16 columns
     python -m benchmarks.iceberg_planning --turns 9 --files 20000
 
-pyiceberg writes the table once (``--folder``). Each round is a separate process that imports, loads the metadata
-file and then plans all files and the files of a filter. The output is the wall time of planning alone and the ratio
-of the medians; the goal is 1.5.
+pyiceberg writes the table once (``--folder``). Each round runs in a separate process, which imports its modules, loads
+the metadata file, and then plans all files, or the files of a filter. The output has the wall time of planning alone,
+and the ratio of the medians; the goal is 1.5.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[dict[str, f
 
 
 def _figures(files: int, case: str, seconds: dict[tuple[str, str], list[dict[str, float]]]) -> dict[str, Any]:
-    """Return medians and ratios in the form of ``benchmarks.turns``."""
+    """Return medians and ratios in the form that ``benchmarks.turns`` uses."""
     medians = {
         name: {key: statistics.median(one[key] for one in seconds[case, subject]) for key in ("seconds", "processor")}
         for name, subject in (("ours", "here"), ("pyiceberg", "pyiceberg"))
@@ -144,8 +144,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where the table is written, or was")
-    parser.add_argument("--save", action="store_true", help="keep the figures in iceberg.json and RESULTS.md")
+    parser.add_argument("--folder", type=Path, help="the folder of the table, which is created if it does not exist")
+    parser.add_argument("--save", action="store_true", help="store the figures in iceberg.json and RESULTS.md")
     parser.add_argument("--one", nargs=3, metavar=("SUBJECT", "CASE", "METADATA"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -1,5 +1,5 @@
 """The jobs of ``benchmarks.turns`` and their contenders. Each job returns a short result, which must be the same for
-all.
+all contenders.
 
 As a script, ``jobs.py CONTENDER JOB`` is a worker that writes a result for each line of standard input.
 """
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 
 class Question(NamedTuple):
-    """The served table: a profile, a full name, and its local directory."""
+    """The served table: its profile, its full name and its local directory."""
 
     profile: dict[str, str]
     table: str
@@ -143,7 +143,7 @@ def _top(frame: Any) -> Any:
 
 
 def _rows_of(rows: list[Any]) -> Any:
-    """Return rows that JSON can represent: readers sum floats in different orders."""
+    """Return the rows as JSON values. Floats are rounded, because readers sum them in different orders."""
     return [[f"{float(value):.9g}" if isinstance(value, (float, Decimal)) else value for value in row] for row in rows]
 
 
@@ -226,7 +226,7 @@ _WHOLE_TABLES = ("arrow", "pandas", "pandas-pyarrow", "polars")
 
 
 def fits(job: str, table: str) -> bool:
-    """Whether the job uses the table: queries use ``lineitem``."""
+    """Return whether the job uses the table; queries use only ``lineitem``."""
     return job in _WHOLE_TABLES or table == "lineitem"
 
 

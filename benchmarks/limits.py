@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-# The end of the footer: its length (4 bytes) and the magic number (4 bytes).
+# The length of the end of a file: the footer's length (4 bytes) and the magic number (4 bytes).
 _TAIL = 8
 
 
 def table_bytes(directory: pathlib.Path) -> int:
-    """Return the bytes of all data files below ``directory``."""
+    """Return the total size of all data files below ``directory`` in bytes."""
     return sum(file.stat().st_size for file in directory.rglob("*.parquet"))
 
 
 def chunk_bytes(directory: pathlib.Path, columns: Sequence[str]) -> int:
-    """Return the bytes of the column chunks of ``columns`` and of the footers, over all data files."""
+    """Return the total size in bytes of the footers and of the column chunks of ``columns``, over all data files."""
     total = 0
     for file in directory.rglob("*.parquet"):
         footer = pq.read_metadata(file)

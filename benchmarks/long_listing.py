@@ -1,9 +1,9 @@
-"""A sharing server with long listings: the name of a table contains the number of its files.
+"""A sharing server with long listings. The name of a table contains the number of its files.
 
-``share.schema.files-1000000`` has a million files, and a change feed that adds all of them, some in each version.
-``share.schema.signed-1000000`` has as many, with names, ids and URLs as long and random as those of S3. The server
-generates lines when it sends them, stores none of them, and counts them. All files have the same few rows. For
-benchmarks and tests of long listings, only on the loopback interface: ``python -m benchmarks.long_listing
+``share.schema.files-1000000`` has a million files, and a change feed in which each version adds some of them.
+``share.schema.signed-1000000`` has as many, with names, ids and URLs that are as long and random as in S3. The server
+generates each line when it sends it, stores no lines, and counts them. All files have the same few rows. It is for
+benchmarks and tests of long listings, and listens only on the loopback interface: ``python -m benchmarks.long_listing
 --profile-out FILE``.
 """
 
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS = 10
-"""Rows of every file; ``id`` starts at 0."""
+"""The number of rows in every file; ``id`` starts at 0."""
 FIRST_COMMIT = 1_700_000_000_000
 """The time of version 0 in milliseconds since the epoch; each version is a millisecond after the previous one."""
 _HEAD_BYTES = 64 * 1024
@@ -57,13 +57,13 @@ class LongListing:
     page:
         Files per page; ``None`` for one page.
     before:
-        Called with the number of each file before its line is sent, and with the number of files before the end. If
-        that number is in ``stops``, all earlier lines have been sent. If it raises ``ConnectionError``, the connection
-        is closed.
+        Called with the number of each file before its line is sent, and with the number of all files before the end. If
+        the number is in ``stops``, all earlier lines have been sent by then. If it raises ``ConnectionError``, the
+        connection is closed.
     end:
         The last line of the last page; ``None`` omits it.
     files_a_version:
-        Number of files that each version of a change feed adds.
+        The number of files that each version of a change feed adds.
     lines, answers, listed, data, queries, feeds:
         File lines sent, responses with lines in progress, complete ones, requests for data, bodies of queries, and
         parameters of requests for changes.
@@ -181,7 +181,7 @@ class LongListing:
 class Server(http.server.ThreadingHTTPServer):
     """A server for clients that disconnect at any time; closing it closes its connections.
 
-    Clients keep connections for the next request, and each would keep a thread of a closed server.
+    Otherwise, each connection that a client keeps for its next request would keep a thread of a closed server.
     """
 
     daemon_threads = True
@@ -319,7 +319,7 @@ def main() -> None:
         partial = arguments.profile_out.with_suffix(".part")
         partial.write_text(json.dumps(listing.profile), encoding="utf-8")
         partial.rename(arguments.profile_out)
-        # Runs until the parent process ends it or closes standard input.
+        # This runs until the parent process ends it or closes standard input.
         sys.stdin.read()
 
 

@@ -1,4 +1,5 @@
-"""Runs a case: one server with the connection of the case, and every contender in new processes, in random order."""
+"""Runs a case: starts one server with the case's connection, and runs every contender in new processes, in random
+order."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ _RUN_SECONDS = 900
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One contender in one case: ``seconds`` of every repeat, other measurements of the last one.
+    """The measurements of one contender in one case: ``seconds`` of every repeat, other numbers of the last repeat.
 
     ``memory``: bytes above the idle process, the maximum of the repeats. ``processor``: processor seconds, the minimum
-    of the repeats. ``connections``: those that the server accepted, including REST. ``refused``: responses with status
-    429. ``frame``: bytes of the result, if they are measured. With the profiler: ``calls`` of Python functions, and
-    processor seconds by stage.
+    of the repeats. ``connections``: the number of connections that the server accepted, including REST. ``refused``:
+    responses with status 429. ``frame``: bytes of the result, if measured. With the profiler, ``calls`` is the number
+    of Python calls, and processor seconds are given by stage.
     """
 
     contender: str
@@ -82,7 +83,7 @@ def run(case: Case) -> Result:
         If a contender fails, or if two contenders read a different number of rows.
     """
     if any(contender.startswith("incumbent") for contender in case.contenders):
-        incumbent_python()  # or fail now
+        incumbent_python()  # raises its error before the table is created
     directory = case.table()
     results: dict[str, list[dict[str, Any]]] = {contender: [] for contender in case.contenders}
     with contextlib.ExitStack() as running:
@@ -91,7 +92,7 @@ def run(case: Case) -> Result:
         plain = dataclasses.replace(case, tls=False)
         baselines = {name: (other, running.enter_context(serve(other, plain))) for name, other in others.items()}
         for repeat in range(case.repeats):
-            # In random order, because the first reader has colder caches.
+            # The order is random, because the first reader has colder caches.
             for contender in random.sample(case.contenders, len(case.contenders)):
                 if repeat and contender in case.once:
                     continue
@@ -112,7 +113,7 @@ def run(case: Case) -> Result:
     alike = [contender for contender in results if contender not in case.baselines and contender not in case.special]
     counts = {contender: results[contender][-1]["rows"] for contender in alike}
     if len(set(counts.values())) > 1:
-        raise RuntimeError(f"case {case.name}: the contenders read different numbers of rows: {counts}")
+        raise RuntimeError(f"in the case {case.name}, the contenders read different numbers of rows: {counts}")
     measured = [
         Measured(
             contender=contender,
@@ -164,7 +165,7 @@ def incumbent_python() -> str:
     Raises
     ------
     RuntimeError
-        There is none and it cannot be created. The message says what to do.
+        There is no such environment, and it cannot be created. The message says what to do.
     """
     named = os.environ.get(INCUMBENT_PYTHON)
     home = HERE / ".env"
@@ -230,7 +231,7 @@ class Server:
 
 @contextlib.contextmanager
 def serve(directory: pathlib.Path, case: Case) -> Iterator[Server]:
-    """Start the case's server for ``directory`` with its latency and bandwidth; stop it at the end."""
+    """Start the case's server for ``directory`` with the case's latency and bandwidth, and stop it at the end."""
     with tempfile.TemporaryDirectory() as scratch:
         profile = pathlib.Path(scratch) / "bench.share"
         arguments = ["--profile-out", str(profile)]

@@ -1,6 +1,6 @@
 """Measures the processor time of a read by stage, over all threads, and counts the calls of Python functions.
 
-Imports only the standard library, because it runs in the measured process.
+The module imports only the standard library, because it runs in the measured process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 
-# A function belongs to the first stage with a part of its source path; C code belongs to the stage of its Python
+# A function belongs to the first stage that lists a part of its source path; C code belongs to the stage of its Python
 # caller.
 STAGES = (
     ("pandas conversion", ("delta_sharing_client/outputs/pandas.py", "/pandas/", "/numpy/", "pandas_compat.py")),
@@ -51,7 +51,7 @@ class Profile:
 
 @contextmanager
 def profiled() -> Iterator[Profile]:
-    """Profile this thread and those that start in the ``with`` block; the profile is complete after the block."""
+    """Profile this thread, and threads that start in the ``with`` block. The profile is complete after the block."""
     profile = Profile()
     threads: list[_Thread] = []
     lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Stores results in ``results.json``, and makes ``RESULTS.md`` and ``results.svg`` from that file only."""
+"""Stores results in ``results.json``, and creates ``RESULTS.md`` and ``results.svg`` from the stored figures alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PACKAGES = ("pyarrow", "pandas", "polars", "requests", "pyroaring", "msgspec")
 
 
 def rows(result: Result) -> list[tuple[str, ...]]:
-    """Return one row of text per contender; ``ratio`` is its time divided by ours."""
+    """Return a row of strings for each contender; ``ratio`` is its time divided by ours."""
     ours = result.measured[0].median
     return [
         (
@@ -52,7 +52,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def shares(result: Result) -> list[str]:
-    """Return the processor time of ours by stage, one line each, longest first; empty without a profile."""
+    """Return our processor time by stage, one line per stage, the longest first; empty without a profile."""
     stages = result.measured[0].stages
     total = sum(stages.values())
     ordered = sorted(stages.items(), key=lambda item: -item[1])
@@ -70,7 +70,7 @@ def table(result: Result) -> Table:
 
 
 def facts(result: Result) -> dict[str, Any]:
-    """Return what is stored of a case."""
+    """Return the figures of a case that are stored."""
     return {
         "case": result.case.name,
         "goal": result.case.goal,
@@ -83,8 +83,9 @@ def facts(result: Result) -> dict[str, Any]:
 
 
 def overview(kept: Sequence[dict[str, Any]]) -> Table:
-    """Return one table of all cases: our seconds, the ratio of each other reader to ours, and the reached goals."""
-    shown = Table(title="Seconds, and how many times as long the others take")
+    """Return one table of all cases: our seconds, the time of each other reader divided by ours, and the goals that
+    were reached."""
+    shown = Table(title="Seconds, and times of the others as multiples of ours")
     for column in ("case", "ours", "others", "goals"):
         shown.add_column(column, justify="right" if column == "ours" else "left")
     for row in _overview(kept):
@@ -108,7 +109,7 @@ def save(results: Sequence[Result]) -> None:
     kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
     for result in results:
         kept[result.case.name] = facts(result) | {"machine": machine()}
-    # In the order of the cases; results of deleted cases are removed.
+    # The results are sorted like the cases; results of deleted cases are removed.
     kept = {name: kept[name] for name in CASES if name in kept}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     RESULTS.write_text(text(list(kept.values())), "utf-8")
@@ -116,11 +117,19 @@ def save(results: Sequence[Result]) -> None:
 
 
 def text(kept: Sequence[dict[str, Any]]) -> str:
-    """Return ``RESULTS.md``: one table of all cases, and a section for each."""
+    """Return the text of ``RESULTS.md``: a table of all cases, and a section for each case."""
     lines = ["# Results", "", *_real_tables(), *_iceberg(), *_downloads()]
-    lines += ["## First reads", "", "Last results of `python -m benchmarks --save`; every ratio is within one run.", ""]
-    lines += ["![How many times as long as ours the other readers take](results.svg)", ""]
-    lines += ["| case | ours, seconds | the others, times as long | goals reached |", "|---|---:|---|---|"]
+    lines += [
+        "## First reads",
+        "",
+        "Last results of `python -m benchmarks --save`; every ratio compares times of the same run.",
+        "",
+    ]
+    lines += ["![Times of the other readers as multiples of ours](results.svg)", ""]
+    lines += [
+        "| case | ours, seconds | times of the others, as multiples of ours | goals reached |",
+        "|---|---:|---|---|",
+    ]
     lines += ["| " + " | ".join(row) + " |" for row in _overview(kept)] + [""]
     for case in kept:
         lines += [f"### {case['case']}", "", f"Goal: {case['goal']}.", ""]
@@ -128,14 +137,19 @@ def text(kept: Sequence[dict[str, Any]]) -> str:
         lines += ["| " + " | ".join(_COLUMNS) + " |", "|---" + "|---:" * (len(_COLUMNS) - 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in case["rows"]]
         if case["shares"]:
-            lines += ["", "Seconds of the processor by stage, over all threads, with what the profiler adds:", ""]
+            lines += [
+                "",
+                "Processor seconds by stage, summed over all threads, including the overhead of the profiler:",
+                "",
+            ]
             lines += [f"- {share}" for share in case["shares"]]
         lines += ["", f"Measured on {case['machine']}.", ""]
     return "\n".join(lines)
 
 
 def save_turns(turns: Sequence[dict[str, Any]]) -> None:
-    """Store the figures of ``benchmarks.turns`` and rewrite ``RESULTS.md``; those of other jobs and lines are kept."""
+    """Store the figures of ``benchmarks.turns`` and rewrite ``RESULTS.md``. Figures of other jobs and connections are
+    kept."""
     _save_turns(TURNS, turns)
 
 
@@ -160,14 +174,12 @@ def _real_tables() -> list[str]:
     if not TURNS.exists():
         return []
     document = json.loads(TURNS.read_text("utf-8"))
-    lines = ["## Tables as people have them", ""]
-    lines += [
-        "Last results of `python -m benchmarks.turns --save`: medians of turns in random order, by processes that"
-    ]
-    lines += [
-        "continue to run. `lineitem` is that of TPC-H with 6 million rows, as Spark writes it. In brackets: seconds of"
-    ]
-    lines += ["the processor. `before` is this client at the start of the work on these tables.", ""]
+    about = (
+        "Last results of `python -m benchmarks.turns --save`: medians of rounds in random order, by processes that "
+        "keep running. `lineitem` is the TPC-H table with 6 million rows, as Spark writes it. Processor seconds are in "
+        "parentheses. `before` is this client before the work on these tables began."
+    )
+    lines = ["## Realistic tables", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
     return [*lines, *_table_of_turns(document)]
 
 
@@ -178,16 +190,17 @@ def _iceberg() -> list[str]:
     document = json.loads(ICEBERG.read_text("utf-8"))
     about = (
         "Last results of `python -m benchmarks.iceberg --save` and `python -m benchmarks.iceberg_planning --save`: "
-        "medians of turns. `lineitem` is that of TPC-H with 6 million rows in 16 files, all columns to Arrow; "
-        "`ours-delta` is this client, and the same files as a Delta table. To plan is to list the data files of a "
-        "table, or those of a filter, each time in a new process. In brackets: seconds of the processor."
+        "medians of rounds. `lineitem` is the TPC-H table with 6 million rows in 16 files; all columns are read into "
+        "Arrow. `ours-delta` is this client with the same files as a Delta table. The job `plan` lists the data files "
+        "of a table, or the files that a filter needs, each time in a new process. Processor seconds are in "
+        "parentheses."
     )
     lines = ["## Iceberg tables", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
     return [*lines, *_table_of_turns(document)]
 
 
 def _table_of_turns(turns: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["| table | job | line | ours, seconds | ours takes so many times as long as |", "|---|---|---|---:|---|"]
+    lines = ["| table | job | connection | ours, seconds | our time as a multiple of |", "|---|---|---|---:|---|"]
     for each in turns:
         ours = each["medians"]["ours"]
         others = ", ".join(
@@ -199,7 +212,7 @@ def _table_of_turns(turns: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def save_downloads(results: Sequence[dict[str, Any]]) -> None:
-    """Store the figures of ``benchmarks.downloads`` and rewrite ``RESULTS.md``; those of other cases are kept."""
+    """Store the figures of ``benchmarks.downloads`` and rewrite ``RESULTS.md``. Figures of other cases are kept."""
     kept = {each["case"]: each for each in json.loads(DOWNLOADS.read_text("utf-8"))} if DOWNLOADS.exists() else {}
     kept |= {each["case"]: each | {"machine": machine()} for each in results}
     DOWNLOADS.write_text(json.dumps(list(kept.values()), indent=1) + "\n", "utf-8")
@@ -211,19 +224,14 @@ def _downloads() -> list[str]:
     if not DOWNLOADS.exists():
         return []
     document = json.loads(DOWNLOADS.read_text("utf-8"))
-    lines = ["## Files of a volume", ""]
+    about = (
+        "Last results of `python -m benchmarks.downloads --save`: medians of rounds in random order, each in a new "
+        "process, from one S3 server on the same machine. `obstore-tasks` and `obstore-threads` are plain loops with "
+        "the fastest number of tasks or threads. Processor seconds and the peak memory of the process are in parentheses."
+    )
+    lines = ["## Files of a volume", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
     lines += [
-        "Last results of `python -m benchmarks.downloads --save`: medians of turns in random order, each in a new"
-    ]
-    lines += [
-        "process, from one server of S3 on the same machine. `obstore-tasks` and `obstore-threads` are plain loops"
-    ]
-    lines += [
-        "with the fastest number of tasks or threads. In brackets: seconds of the processor, and the most memory of"
-    ]
-    lines += ["the process.", ""]
-    lines += [
-        "| case | ours | ours takes so many times as long as | as the best of a turn | goal |",
+        "| case | ours | our time as a multiple of | of the fastest in a round | goal |",
         "|---|---|---|---:|---:|",
     ]
     for each in document:
@@ -244,14 +252,14 @@ def _shown(case: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def machine() -> str:
-    """Return the number of cores and the versions of Python and of relevant packages, in one line."""
+    """Return one line with the number of cores and the versions of Python and of the relevant packages."""
     versions = [f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES]
     asked = f"import importlib.metadata as m; print(m.version({INCUMBENT!r}))"
     try:
         command = [incumbent_python(), "-c", asked]
         peer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except RuntimeError:
-        peer = "not at hand"  # the cases did not need it
+        peer = "not at hand"  # no case needed the incumbent; otherwise its absence would have been an error
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"{', '.join(versions)}; incumbent {INCUMBENT} {peer}"

@@ -1,6 +1,6 @@
-"""Realistic tables: TPC-H ``lineitem`` and ``orders`` written by Spark, and events with nested columns.
+"""Realistic tables: TPC-H ``lineitem`` and ``orders``, as Spark writes them, and events with nested columns.
 
-Random numbers are too easy for readers: real columns repeat values, so writers use dictionaries.
+Random numbers are too easy for readers. Real columns repeat values, so writers use dictionaries for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def orders() -> pathlib.Path:
 
 
 def _write_as_spark(root: pathlib.Path, table: str, files: int) -> None:
-    """Write a table of TPC-H with Spark: dictionary pages, decimals as INT64, page indexes."""
+    """Write a table of TPC-H with Spark, so that it has dictionary pages, decimals as INT64, and page indexes."""
     from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -55,7 +55,8 @@ def _write_as_spark(root: pathlib.Path, table: str, files: int) -> None:
 
 
 def events() -> pathlib.Path:
-    """Return events of a web shop: structs, lists and maps, text of few, some and many distinct values, and nulls."""
+    """Return events of a web shop, with structs, lists and maps, text with few, some and many distinct values, and
+    nulls."""
 
     def write(root: pathlib.Path) -> None:
         paths = [root / f"part-{number:05d}.parquet" for number in range(_EVENT_FILES)]

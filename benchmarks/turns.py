@@ -1,10 +1,10 @@
-"""Measures later reads: each contender is one long-running process; the order is random.
+"""Measures the reads after the first: each contender is one long-running process, and the order is random.
 
     python -m benchmarks.turns [--repeats N] [--line LINE] [--tables LIST] [--jobs LIST] [--before CHECKOUT] [--save]
 
-The cases of ``python -m benchmarks`` measure first reads, each in a new process; this measures the reads after the
-first. Everything is imported before a clock starts. The jobs and their contenders are in ``benchmarks/jobs.py``;
-``before`` is this client from another checkout.
+The cases of ``python -m benchmarks`` measure first reads, each in a new process. Here, everything is imported before
+the clock starts. The jobs and their contenders are in ``benchmarks/jobs.py``; ``before`` is this client from a
+different checkout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import data, jobs, tpch
 from benchmarks.results import save_turns
 
-# Number of files, rows per file.
+# The number of files, and of rows per file.
 RANDOM_TABLES = {"16x12MB": (16, 100_000), "64x1.2MB": (64, 10_000), "400x250kB": (400, 2_000)}
 REAL_TABLES = {"lineitem": tpch.line_items, "orders": tpch.orders, "events": tpch.events}
 _GBIT = 125_000_000
@@ -75,7 +75,7 @@ def take_turns(
 ) -> dict[str, Any]:
     """Measure each contender in every round, in random order; return and print the medians and ratios to "ours".
 
-    ``about`` is the connection, the table and the job. A worker writes one line of JSON for each line it reads.
+    ``about`` names the connection, the table and the job. A worker writes one line of JSON for each line that it reads.
     """
     results: dict[str, list[dict[str, Any]]] = {contender: [] for contender in workers}
     for turn in range(repeats + 1):
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--tables", default="lineitem", help="of " + ", ".join([*REAL_TABLES, *RANDOM_TABLES]))
     parser.add_argument("--jobs", default=",".join(jobs.JOBS), help="of " + ", ".join(jobs.JOBS))
     parser.add_argument("--before", type=Path, help="a checkout of this project to compare with")
-    parser.add_argument("--save", action="store_true", help="keep the figures in turns.json and RESULTS.md")
+    parser.add_argument("--save", action="store_true", help="store the figures in turns.json and RESULTS.md")
     given = parser.parse_args()
     results = []
     for line in given.line or ["loopback", "20ms", "50ms"]:

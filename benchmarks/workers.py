@@ -1,7 +1,7 @@
-"""The contenders. Each measures one read in a new process and prints one line of JSON.
+"""The contenders. Each measures one read in a new process, and prints one line of JSON.
 
-``python workers.py JOB`` runs with the interpreter of the contender's environment, so this file imports nothing of the
-project at its top.
+``python workers.py JOB`` runs with the interpreter of the contender's environment, so this file imports no module of
+the project at its top.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 
 def ours(job: dict) -> int:
-    # The imports of all contenders are not measured.
+    # Imports are not measured, for any contender.
     import requests  # noqa: F401
 
     import delta_sharing_client as ds
@@ -52,7 +52,7 @@ def ours(job: dict) -> int:
 
 
 def _frame(table: Any, output: str) -> int:
-    """Create a frame and measure its bytes as pandas counts them, but text as Arrow arrays."""
+    """Create a frame, and measure its bytes as pandas counts them, except that text is counted as Arrow arrays."""
     import polars  # the imports of all contenders are not measured  # noqa: F401
 
     import delta_sharing_client.outputs.polars  # noqa: F401
@@ -104,7 +104,7 @@ def incumbent(job: dict, use_delta_format: bool) -> int:
 
 
 def local(job: dict) -> int:
-    """The limit: pyarrow reads the same files from the local disk into pandas."""
+    """Measure the limit of time: pyarrow reads the same files from the local disk into pandas."""
     import pathlib
 
     import pyarrow as pa
@@ -118,7 +118,7 @@ def local(job: dict) -> int:
 
 
 def memory(job: dict) -> int:
-    """The limit of processor time: pyarrow reads the bytes of the same files from memory into pandas."""
+    """Measure the limit of processor time: pyarrow reads the bytes of the same files from memory into pandas."""
     import pathlib
 
     import pyarrow as pa
@@ -134,7 +134,7 @@ def memory(job: dict) -> int:
 
 
 def polars(job: dict) -> int:
-    """Polars with the same signed URLs; the request for the URLs is not measured."""
+    """Measure Polars with the same signed URLs; the request for the URLs is not measured."""
     import polars as pl
 
     import delta_sharing_client as ds
@@ -174,12 +174,13 @@ _SPARK_QUERIES = {
 }
 
 
-# The JVM compiles repeated code: the first queries take up to twice as long.
+# The JVM compiles code that is repeated, so the first queries take up to twice as long as later ones.
 _QUERIES = 4
 
 
 def spark(job: dict) -> int:
-    """Run one query: pushed down, with our options, with neither, on local files (the limit) or by the connector."""
+    """Run one query: with push-down, with our options, with neither, on local files (the limit), or with the JVM
+    connector."""
     session, query = _spark_session(job), _SPARK_QUERIES[job["action"]]
 
     def run() -> int:
@@ -237,17 +238,17 @@ STARTS = {
     "start-version": ("--version",),
     "start-ls": ("ls", "--profile", "{profile}"),
 }
-"""A program, or the arguments of the command; each runs in its own process, to measure the cost of a new one."""
+"""Programs, or arguments of the command. Each runs in its own process, to measure how long a start takes."""
 
 
 def start(job: dict) -> int:
-    """A whole process, from start to end."""
+    """Measure a whole process, from start to end."""
     what, names = STARTS[job["contender"]], {"profile": job["profile"], "url": f"{job['profile']}#{job['table']}"}
     if isinstance(what, str):
         command = [sys.executable, "-c", what.format(**names)]
     else:
         command = [sys.executable, "-m", "delta_sharing_client.cli", *(word.format(**names) for word in what)]
-    # Python may write .pyc files: an installed package has them, and in a clone the first repeat writes them.
+    # Python may write .pyc files, because an installed package has them; in a clone, the first repeat writes them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start_clock()
@@ -283,7 +284,7 @@ _started["children"] = 0.0
 
 
 def start_clock() -> None:
-    """Start the clock; a contender calls this after its imports."""
+    """Start the clock. Each contender calls this after its imports."""
     _started.update(processor=time.process_time(), peak=peak_bytes(), at=time.perf_counter())
 
 
@@ -291,7 +292,7 @@ def peak_bytes() -> int:
     """Return the maximum resident size of this process so far, in bytes."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():
-        # On Linux, getrusage starts at the size of the parent process.
+        # On Linux, the value of getrusage starts at the size of the parent process.
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
