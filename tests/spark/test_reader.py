@@ -174,7 +174,7 @@ def test_schema_that_contradicts_the_columns_option_is_refused(lake: Any) -> Non
     assert narrowed_columns(text, options, chosen).paths == (("s", "x"),)
     whole = StructType([to_spark_field(field, field.name) for field in parse_schema(text)])
     for wanted in (whole, type(whole)([whole["id"]]), type(whole)([whole["s"]])):
-        with pytest.raises(UsageError, match="use one of the two"):
+        with pytest.raises(UsageError, match="use only one of the two"):
             narrowed_columns(text, options, wanted)
 
 
