@@ -5,7 +5,7 @@
     inline (i)     Z85 text of the serialized bitmap, whose bytes are padded with zeros, or its text with "#"
     file (u, p)    version byte 1 | (size u32 BE | serialized bitmap | CRC-32 u32 BE)*
 
-A vector without ``offset`` begins at byte 0 of its file, which has no version byte then.
+A vector without ``offset`` begins at byte 0 of its file, which then has no version byte.
 
 A serialized bitmap is a 64-bit Roaring bitmap ("Deletion Vector Format"; RoaringFormatSpec) in one of two forms::
 

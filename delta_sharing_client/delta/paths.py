@@ -40,9 +40,8 @@ def canonical_path(path: str) -> str:
 def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
     """Return the local path of the file that a path of the log names.
 
-    The path is percent-decoded once; a relative one is below ``table_root``.
-    Raises ``DataError`` if the path is empty, has a scheme other than ``file:``, contains a null byte, or leaves the
-    table with ``..``.
+    The path is percent-decoded once; a relative one is below ``table_root``. Raises ``DataError`` if the path is empty,
+    has a scheme other than ``file:``, contains a null byte, or leaves the table with ``..``.
     """
     if _SCHEME.match(path) and not path.lower().startswith("file:"):
         raise DataError(f"A local table may only refer to local files, found {safe_url(path)!r}.")

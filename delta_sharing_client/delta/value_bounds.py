@@ -41,8 +41,7 @@ _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 
 
 def ordered(lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Return ``(lower, upper)``, or two ``None``, which mean unknown, if ``lower`` is above ``upper`` or one is
-    ``NaN``.
+    """Return ``(lower, upper)``, or ``(None, None)`` (unknown) if ``lower`` is above ``upper`` or one is ``NaN``.
 
     Some writers order values differently or swap the bounds, and then neither bound can be trusted.
     """
@@ -125,8 +124,7 @@ def _to_float(value: float) -> float | None:
 
 
 def _widened(raw: msgspec.Raw, farther: Callable[[float, float], float]) -> float | None:
-    """Return the ``farther`` of the two possible values of a bound that may have been written as a float or a
-    double."""
+    """Return the ``farther`` of the two values that a bound has if it was written as a float or as a double."""
     value = _double(raw)
     if value is None:
         return None

@@ -1,8 +1,9 @@
 """Describes the pages of column chunks, from the page index and from the pages' own headers.
 
-Apache Parquet, "Page Index" and "Data Pages". The index is a hint. An index that cannot be decoded, or that contradicts
-the footer or itself, is not used: ``pages`` returns ``None``, and the whole chunk is read. The Parquet reader uses the
-headers, so sizes that must be right, such as the unpacked size of a page, are taken from them and not from the footer.
+See Apache Parquet, "Page Index" and "Data Pages". The index is a hint. An index that cannot be decoded, or that
+contradicts the footer or itself, is not used: ``pages`` returns ``None``, and the whole chunk is read. The Parquet
+reader uses the headers, so sizes that must be right, such as the unpacked size of a page, are taken from them and not
+from the footer.
 """
 
 from __future__ import annotations

@@ -64,8 +64,7 @@ def _jemalloc() -> pa.MemoryPool | None:
 
 @functools.cache
 def _settings() -> dict[str, object]:
-    """Return the reader's settings. INT96 becomes microseconds, as in Spark, because nanoseconds cover too few
-    years."""
+    """Return the reader's settings. INT96 becomes microseconds, as in Spark: nanoseconds cover too few years."""
     settings: dict[str, object] = {"coerce_int96_timestamp_unit": "us"}
     # pyarrow has had the first one since 15, the second one since it made UUID and JSON columns extension types.
     exact = {"page_checksum_verification": True, "arrow_extensions_enabled": False}

@@ -52,7 +52,7 @@ def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
 
     ``expression`` must be bound to a schema with the batch's columns, by the same names. Dictionary-encoded columns and
     other encodings of the bound types are accepted. Raises ``DataError`` if the batch lacks a column or has it with
-    another type.
+    a different type.
     """
     rows = batch.num_rows
     truth: _Truth = None

@@ -72,7 +72,7 @@ def bind(expression: Expression, schema: pa.Schema | Names) -> Expression:
 def is_exact(test: Expression, schema: pa.Schema) -> bool:
     """Return whether an engine's test has the same meaning here.
 
-    It must bind, and its constants must be values of its column's type: for other constants, some engines convert
+    The test must bind, and its constants must be values of its column's type: for other constants, some engines convert
     the column, some the constant, and some round it.
     """
     match test:

@@ -6,8 +6,8 @@ the result is a double, or a 32-bit float if both operands have 32 bits. ``/`` r
 for zero and are refused for decimals, ``/`` because it rounds. ``lower`` and ``upper`` use the Unicode case mapping,
 ``length`` counts characters (bytes of binary), ``date``, ``year``, ``month`` and ``day`` use the date in UTC. The
 function with the name of a type casts to it, see :mod:`.values`. ``+`` also adds an interval to a date or timestamp, in
-UTC; a sum of months is at most the last day of its month. All functions return null for a null, except ``coalesce``,
-which returns its first non-null argument.
+UTC; if the resulting month lacks the day, its last day is used. All functions return null for a null, except
+``coalesce``, which returns its first non-null argument.
 """
 
 from __future__ import annotations
@@ -117,13 +117,14 @@ class Function:
     arithmetic: Arithmetic | None = None
     """Replaces ``value`` and ``kernel`` for operators."""
     with_interval: Function | None = None
-    """The operator whose second argument is an interval."""
+    """The row that is used if an argument is an interval."""
     arrow: tuple[str, ...] = ()
     """Equivalent functions of ``pyarrow.compute``; for a cast, Arrow's name of the type."""
     polars: tuple[tuple[str, str], ...] = ()
     """Equivalent functions of Polars: group and name, as Polars serializes them."""
     interval: Callable[[Any], tuple[Value, Value]] | None = None
-    """For a monotonic function: returns the first argument with a result, and the first one with a later result."""
+    """For a monotonic function: returns the first argument with a given result, and the first one with a later
+    result."""
     folds: bool = True
     """Whether a call of constants has a value before the read starts."""
     skips_nulls: bool = False

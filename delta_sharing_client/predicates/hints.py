@@ -21,8 +21,8 @@ evaluates it. The conversion therefore also avoids known problems of servers:
 
 Callers may write such hints themselves. In addition to the protocol's forms, these variants are accepted: operators as
 in SQL or in other spellings (``=``, ``ge``, ``AND``), type names of other systems (``integer``, ``bigint``,
-``boolean``), a value type on one side only, a list of conditions that must all hold, and hints inside a request body's
-object or a JSON string.
+``boolean``), a value type on one side only, a list of conditions that must all hold, and hints inside the object of
+a request body or inside a JSON string.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def weaken(expression: Expression, partition_columns: Collection[str] = ()) -> E
     """Return a predicate that is true wherever the bound ``expression`` is, ``None`` if only ``TRUE`` is.
 
     The result has ``AND``, ``OR`` and, for top-level columns, comparisons with constants (``<>`` only for partition
-    columns) and ``IS [NOT] NULL`` (partition columns). An ``AND`` loses its unsupported conditions; any other node
-    with an unsupported part is dropped completely.
+    columns) and ``IS [NOT] NULL`` (only for partition columns). An ``AND`` loses its unsupported conditions; any other
+    node with an unsupported part is dropped completely.
     """
     return _Weakening(frozenset(partition_columns)).of(push_not(expression))
 

@@ -42,9 +42,9 @@ def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the publi
     - a predicate built from ``col("a") > 1``;
     - a ``pyarrow.compute.Expression`` or ``polars.Expr`` of supported operations, with the meaning of its library;
     - ``(column, op, value)`` tuples in a list, all of which must hold: ``[("a", ">", 1), ("b", "in", [1, 2])]``; or a
-      list of such lists, any of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``, ``in``,
-      ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool). The column
-      is a name or path as :func:`~.tree.col` accepts it, or a result of ``col``.
+      list of such lists, at least one of which must hold, as in pyarrow. ``op`` is one of ``= == != <> < <= > >= <=>``,
+      ``in``, ``not in``, ``like``, ``not like``, ``starts_with``, ``is`` and ``is not`` (with ``None`` or a bool). The
+      column is a name or path as :func:`~.tree.col` accepts it, or a result of ``col``.
 
     Raises ``UsageError`` for anything else.
     """

@@ -42,8 +42,8 @@ class Rewritten:
 
 
 def place_of_name(text: str, message: str) -> Place | None:
-    """Return where the filter ``text`` has, outside of literals, the first name that ``message`` quotes; ``None`` if it
-    has none of them."""
+    """Return the position in the filter ``text``, outside of literals, of the first name that ``message`` quotes and
+    ``text`` contains; ``None`` if there is none."""
     names = Rewritten(text, _NO_NAME, lambda match: "\0" * len(match[0]))
     for quoted in _QUOTED.findall(message):
         # In the filter, the name may be in backticks, and a backtick in it is doubled.

@@ -52,9 +52,9 @@ class Bounds(Protocol):
     Attributes
     ----------
     lower, upper:
-        No non-null value is smaller, or larger; ``None`` if unknown. They are ``bool``, ``int``, ``float``,
-        ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int`` nanoseconds since 1970 (UTC,
-        or local time). For floating point, ``upper`` is not assumed to cover ``NaN``.
+        No non-null value is smaller than ``lower`` or larger than ``upper``; ``None`` if unknown. They are ``bool``,
+        ``int``, ``float``, ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int``
+        nanoseconds since 1970 (UTC, or local time). For floating point, ``upper`` is not assumed to cover ``NaN``.
     null_count, row_count:
         The numbers of nulls and rows; ``None`` if unknown. Of ``null_count``, only 0 and ``row_count`` matter.
     upper_without_nan:

@@ -65,7 +65,7 @@ class _Unsupported(UsageError):
 def parse_sql(text: str) -> Expression:
     """Parse a Spark SQL condition, for example ``"date >= '2024-01-01' AND a.b IN (1, 2)"``.
 
-    Backticks quote a name; inside them a dot is part of the name, outside it separates struct fields. Numbers with a
+    Backticks quote a name; a dot inside them is part of the name, a dot outside separates struct fields. Numbers with a
     point are exact decimals, those with an exponent doubles. ``DATE '...'``, ``TIMESTAMP '...'``, ``X'...'`` and
     ``CAST(constant AS type)`` are constants too. Raises ``UsageError`` if the text is not a condition, or uses
     unsupported SQL, which the message names.

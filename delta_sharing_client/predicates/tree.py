@@ -423,8 +423,7 @@ def _computing(name: str) -> tuple[Callable[[ColumnBuilder, object], ColumnBuild
 
 
 class ColumnBuilder:
-    """The result of :func:`col`, which supports arithmetic, functions and comparisons; a comparison returns a
-    predicate.
+    """The result of :func:`col`: supports arithmetic, functions, and comparisons, which return predicates.
 
     A column builder that is used as a condition must be boolean. ``operand`` is its node in the predicate tree.
     """

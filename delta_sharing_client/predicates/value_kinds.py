@@ -81,7 +81,7 @@ class KindRow:
     zone: Zone | None = None
     """The zone of timestamps of this kind."""
     widens: Mapping[type, Callable[[Any], Value]] = field(default_factory=dict)
-    """The conversions of other constants to the type of a call that computes in this kind."""
+    """The classes of constants that a call converts if it computes in this kind, each with the conversion."""
     advice: str = ""
     """How to write such a constant; for numbers, it is shown only if the constant is a string."""
     grid: Callable[[Any], Grid | None] = lambda data_type: None

@@ -1,6 +1,6 @@
 """One commit of a log: its actions, the files with its row-level changes, and its time.
 
-Delta log protocol, "Add CDC File" and "In-Commit Timestamps".
+See the Delta log protocol, "Add CDC File" and "In-Commit Timestamps".
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def change_actions(commit: Commit) -> list[FileAction]:
     """Return the files that hold the row-level changes of ``commit``, in log order.
 
     These are its change files if it has any, and otherwise the added and removed files that change data. A MERGE whose
-    metrics state that it changed no row has no such files: it only rewrote some.
+    metrics state that it changed no row has no such files: it only rewrote files.
     """
     if commit.cdcs:
         return list(commit.cdcs)

@@ -204,8 +204,7 @@ class DeltaLog:
             raise
 
     def _latest_times(self, listing: LogListing) -> CommitTimes:
-        """Return the times of all commits by the rules of the newest protocol and metadata, without reading older
-        ones."""
+        """Return the times of all commits, according to the newest protocol and metadata in the log."""
         newest: dict[type, Any] = {}
         for actions in self._newest_first(listing):
             for action in actions:

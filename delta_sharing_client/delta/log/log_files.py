@@ -1,6 +1,6 @@
 """Lists and opens the files of a ``_delta_log`` directory, and selects those that rebuild a version.
 
-Delta log protocol, "File Types" and "Last Checkpoint File".
+See the Delta log protocol, "File Types" and "Last Checkpoint File".
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class LogListing:
     def segment(self, version: int, preferred: Checkpoint | None = None) -> LogSegment:
         """Return the files that rebuild ``version``, from the newest usable checkpoint on.
 
-        If there are several checkpoints of the same version, ``preferred`` is used. Raises ``UsageError`` if
+        Among several checkpoints of the newest version, ``preferred`` is used. Raises ``UsageError`` if
         ``version`` does not exist (yet); ``DataError``, which names the nearest version that can be rebuilt, if
         ``version`` cannot be rebuilt any more or a commit is missing.
         """
