@@ -882,7 +882,7 @@ def test_buffered_output_can_be_dropped(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "out").read_text() == ""
 
 
-def test_describe_shows_the_versions_of_an_asset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_of_a_model_lists_versions_without_signatures(capsys: pytest.CaptureFixture[str]) -> None:
     item, versions = (
         {"name": "n", "url": "https://h/x?sig=planted"},
         [{"version": 1, "status": "READY", "source": "https://h/v?sig=planted"}, {"version": 2}],

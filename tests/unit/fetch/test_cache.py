@@ -288,7 +288,7 @@ def test_concurrent_writers_do_not_corrupt_blocks(tmp_path: Path) -> None:
     assert len(files_of(tmp_path)) == 1
 
 
-# --- in a scan ---
+# --- scans that use the cache ---
 
 
 def big(make_table: MakeTable) -> Table:

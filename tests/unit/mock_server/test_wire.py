@@ -445,7 +445,7 @@ def test_throttled_piece_is_10_ms_of_data_within_limits() -> None:
     assert [Throttle(rate).piece for rate in (1, 102_400, 1_000_000, 10**9)] == [1024, 1024, 10_000, 262_144]
 
 
-# --- S3, without a store ---
+# --- S3, with a replaced client ---
 
 
 class Service:

@@ -1,4 +1,4 @@
-"""Frames filled batch by batch equal frames converted at the end, for all types, nulls and counts."""
+"""Frames filled batch by batch equal frames converted at the end, whatever the types, nulls and row counts."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_one_ctrl_c_ends_a_program(kind: str, tables: Path) -> None:
     assert message == ""
 
 
-# --- step by step ---
+# --- with a replaced clock ---
 
 
 class Clock:

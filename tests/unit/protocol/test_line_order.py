@@ -481,7 +481,7 @@ def test_protocol_in_the_other_format_is_refused(response_format: ResponseFormat
         actions_of(open_response(response_format, operation=CHANGES), HEADS[other][0])
 
 
-def test_snapshot_with_two_protocols_or_metadata_is_refused() -> None:
+def test_second_protocol_or_metadata_of_a_snapshot_must_be_equal() -> None:
     response = open_response()
     assert list(actions_of(response, *HEADS[DELTA])) == []
     with pytest.raises(ProtocolError, match="a second protocol line of a snapshot must be equal"):

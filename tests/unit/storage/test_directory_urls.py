@@ -204,7 +204,7 @@ def test_pickled_directory_contains_no_urls(volume: ds.Volume) -> None:
     assert pickle.loads(data).read_bytes("b.txt") == b"text"
 
 
-# --- without a server ---
+# --- with replaced clients instead of a server ---
 
 
 class Signing:

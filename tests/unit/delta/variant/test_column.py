@@ -46,7 +46,7 @@ def as_json(value: bytes, metadata: bytes = EMPTY) -> str:
     return variant_to_json(column([(value, metadata)])).to_pylist()[0]
 
 
-# === Scalars; Spark 4.1 printed the texts with to_json in time zone UTC ===
+# === Scalars: Spark 4.1 printed the expected texts with to_json, in time zone UTC ===
 
 
 def double(value: float) -> bytes:
@@ -643,7 +643,7 @@ def test_decimal_beyond_its_precision_is_refused():
         unshred(array)
 
 
-# === Round trip: shred as specified, unshred ===
+# === Round trip: values are shredded as specified, and unshredded ===
 
 SCALAR = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=5)
 OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), SCALAR | st.lists(SCALAR, max_size=3), max_size=4)
