@@ -24,7 +24,7 @@ Job = dict[str, Any]
 
 
 def ours(job: Job) -> Callable[[], int]:
-    """This client reads a volume of the sharing server."""
+    """Return the job for this client, which reads a volume of the sharing server."""
     import delta_sharing_client as ds
 
     # Imported on first use.
@@ -56,7 +56,7 @@ def _store(job: Job) -> Any:
 
 
 def obstore_tasks(job: Job) -> Callable[[], int]:
-    """obstore in a plain loop of ``tasks`` tasks, which list, request and write each chunk."""
+    """Return the job for obstore in a plain loop of ``tasks`` tasks, which list, request and write each chunk."""
     import obstore
 
     store = _store(job)
@@ -84,7 +84,7 @@ def obstore_tasks(job: Job) -> Callable[[], int]:
 
 
 def obstore_threads(job: Job) -> Callable[[], int]:
-    """obstore in a plain loop of ``tasks`` threads."""
+    """Return the job for obstore in a plain loop of ``tasks`` threads."""
     import obstore
 
     store = _store(job)
@@ -106,7 +106,7 @@ def obstore_threads(job: Job) -> Callable[[], int]:
 
 
 def obstore_list(job: Job) -> Callable[[], int]:
-    """obstore's own listing, with one dictionary per file."""
+    """Return the job for obstore's own listing, which returns one dictionary per file."""
     import obstore
 
     store = _store(job)
@@ -114,7 +114,7 @@ def obstore_list(job: Job) -> Callable[[], int]:
 
 
 def s3fs_get(job: Job) -> Callable[[], int]:
-    """``s3fs``, the file system of fsspec for S3."""
+    """Return the job for ``s3fs``, the file system of fsspec for S3."""
     import s3fs
 
     files = s3fs.S3FileSystem(

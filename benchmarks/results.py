@@ -226,8 +226,9 @@ def _downloads() -> list[str]:
     document = json.loads(DOWNLOADS.read_text("utf-8"))
     about = (
         "Last results of `python -m benchmarks.downloads --save`: medians of rounds in random order, each in a new "
-        "process, from one S3 server on the same machine. `obstore-tasks` and `obstore-threads` are plain loops with "
-        "the fastest number of tasks or threads. Processor seconds and the peak memory of the process are in parentheses."
+        "process, from one S3 server on the same machine. `obstore-tasks` and `obstore-threads` are plain loops "
+        "with the fastest number of tasks or threads. Processor seconds and the peak memory of the process are in "
+        "parentheses."
     )
     lines = ["## Files of a volume", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
     lines += [

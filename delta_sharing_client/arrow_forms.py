@@ -53,7 +53,7 @@ def sliced(batches: Iterable[pa.RecordBatch], rows: int | None) -> Iterator[pa.R
 
 
 def has_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], bool] = lambda metadata: True) -> bool:
-    """Whether a field, or one below it, has an extension type whose metadata is ``unwanted``."""
+    """Return whether a field, or one below it, has an extension type whose metadata is ``unwanted``."""
     metadata, kind = field.metadata or {}, field.type
     below = (kind.field(place) for place in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
     own = b"ARROW:extension:name" in metadata and unwanted(metadata)

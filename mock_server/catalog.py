@@ -162,7 +162,7 @@ class Catalog:
     assets: tuple[AssetEntry, ...] = ()
 
     def shares(self) -> list[str]:
-        """Names of all shares."""
+        """Return the names of all shares."""
         return _unique([*(share for share, _ in self.schemas), *(item.share for item in self._items)])
 
     def share(self, name: str) -> str:
@@ -173,7 +173,7 @@ class Catalog:
         raise not_found(f"Share {shown(name)} not found.")
 
     def schemas_of(self, share: str) -> list[str]:
-        """Names of the schemas of ``share``; 404 if it does not exist."""
+        """Return the names of the schemas of ``share``; 404 if it does not exist."""
         found = self.share(share)
         declared = [schema for name, schemas in self.schemas if name == found for schema in schemas]
         return _unique([*declared, *(item.schema for item in self._items if item.share == found)])
@@ -186,7 +186,7 @@ class Catalog:
         raise not_found(f"Schema {shown(f'{share}/{name}')} not found.")
 
     def tables_of(self, share: str, schema: str | None = None) -> list[TableEntry]:
-        """Tables of a share, or of one of its schemas; 404 if the share or schema does not exist."""
+        """Return the tables of a share, or of one of its schemas; 404 if the share or schema does not exist."""
         return self._inside(self.tables, share, schema)
 
     def table(self, share: str, schema: str, name: str) -> TableEntry:
@@ -197,7 +197,7 @@ class Catalog:
         raise not_found(f"Table {shown(f'{share}/{schema}/{name}')} not found.")
 
     def assets_of(self, kind: AssetKind, share: str, schema: str | None = None) -> list[AssetEntry]:
-        """Assets of a share, or of one of its schemas; 404 if the share or schema does not exist."""
+        """Return the assets of a share, or of one of its schemas; 404 if the share or schema does not exist."""
         return [asset for asset in self._inside(self.assets, share, schema) if asset.kind is kind]
 
     def asset(self, kind: AssetKind, share: str, schema: str, name: str) -> AssetEntry:

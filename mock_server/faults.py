@@ -134,7 +134,7 @@ class Fault:
     target: Target = Target.API
 
     def __str__(self) -> str:
-        """The text that `parse_fault` reads."""
+        """Return the text that `parse_fault` reads."""
         kind = KINDS[self.name]
         value = self.count if kind.counts else self.value
         text = self.name if value is None or (kind.default is None and not kind.required) else f"{self.name}={value:g}"

@@ -50,7 +50,7 @@ class Asked:
 
     @property
     def full_name(self) -> AssetName:
-        """Return the full name of an asset, which the request has as a list of three parts."""
+        """The full name of an asset, which the request has as a list of three parts."""
         parts = self.texts("name")
         if len(parts) != _FULL_NAME:
             raise UsageError(f"Expected 'name' to be a list of share, schema and name, found {len(parts)} strings.")
@@ -60,13 +60,13 @@ class Asked:
 
     @property
     def version(self) -> int | str | None:
-        """Return the version to read: a number or, for an Iceberg table, also a branch or tag."""
+        """The version to read: a number or, for an Iceberg table, also a branch or tag."""
         text = self.text("version").strip()
         return int(text) if text.isdecimal() else text or None
 
     @property
     def timestamp(self) -> str | None:
-        """Return the time whose version is read."""
+        """The time whose version is read."""
         return self.text("timestamp").strip() or None
 
     def table(self, client: SharingClient) -> SharedTable:

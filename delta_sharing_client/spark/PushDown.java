@@ -1,14 +1,14 @@
 /*
- * What a query asks of a shared table, handed to the Python data source that reads it.
+ * Passes the columns, filters and limit of a query of a shared table to the Python data source that reads it.
  *
- * Spark tells a Python data source neither columns nor filters nor a limit. These classes stand between the two: Spark
- * asks them as it asks its own file sources, and for each scan they make a new Python source with a narrower schema and
- * one option, "pushed", a JSON object with the predicates, the limit and the version that the scan may read. Which
- * predicates mean the same in Python is decided there (pushed.py). Spark filters and limits again in any case, so what
- * is skipped is only ever skipped.
+ * Spark passes none of these to a Python data source. These classes stand between the two: Spark calls them as it
+ * calls its own file sources, and for each scan they create a new Python source with a narrower schema and one option,
+ * "pushed", a JSON object with the predicates, the limit and the version that the scan may read. pushed.py decides
+ * which predicates mean the same in Python. Spark filters and limits again in any case, so a predicate can only skip
+ * data that Spark would drop.
  *
- * They run in the driver; executors meet Spark's own classes for Python sources alone. "push_down.py" has them compiled
- * by Janino, which Spark ships and which knows neither type inference nor lambdas.
+ * They run in the driver; executors use only Spark's own classes for Python sources. "push_down.py" has them compiled
+ * by Janino, which Spark ships and which supports neither type inference nor lambdas.
  */
 package delta_sharing_client.spark;
 
@@ -72,11 +72,11 @@ import scala.collection.immutable.Nil$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The format: what {@code spark.read.format} finds under this class's name, and where the classes are a jar under the
- * short name as well, before the Python source of that name.
+ * The format, which {@code spark.read.format} finds under this class's name. If the classes are in a jar, it finds them
+ * under the short name as well, before the Python source of that name.
  */
 public class PushDown implements TableProvider, DataSourceRegister {
-  SharedTable told = null; // by the last question for the schema
+  SharedTable told = null; // from the last request for the schema
 
   public String shortName() {
     return "deltaSharing";
@@ -103,7 +103,7 @@ public class PushDown implements TableProvider, DataSourceRegister {
     if (told != null && told.schema() == schema) {
       return told;
     }
-    // Who names a version has asked already, and the self-check knows its schema.
+    // With a version, the schema was already requested; the self-check knows its schema.
     boolean asked = options.containsKey("loadedVersion") || options.containsKey("delta-sharing-check");
     return new SharedTable(schema, asked ? options.asCaseSensitiveMap() : table(options).options, null);
   }
@@ -122,7 +122,7 @@ public class PushDown implements TableProvider, DataSourceRegister {
 }
 
 /**
- * The tables of a profile as a catalog: share, schema, table. Nothing is listed before it is asked for.
+ * The tables of a profile as a catalog: share, schema, table. Names are listed only on request.
  */
 public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   String name;
@@ -134,14 +134,14 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   }
 
   /**
-   * Let the catalog of the session use the options {@code profile}, which so do not pass through Spark's settings, and
-   * return an empty table. Spark Connect has no other way to the catalog than a read.
+   * Let the catalog of the session use the options {@code profile}, which therefore do not appear in Spark's settings,
+   * and return an empty table. In Spark Connect, only a read can reach the catalog.
    */
   static SharedTable attach(String name, Map profile) {
     profile.keySet().removeAll(Arrays.asList(new String[] {"attach", "path"}));
     org.apache.spark.sql.classic.SparkSession session =
         (org.apache.spark.sql.classic.SparkSession) SparkSession.active();
-    // Not by a cast to this class: after another jar is added, Spark Connect loads the classes anew.
+    // A cast to this class could fail, because Spark Connect loads the classes again after another jar is added.
     session.sessionState().catalogManager().catalog(name).initialize(name, new CaseInsensitiveStringMap(profile));
     return new SharedTable(new StructType(), new HashMap(), name);
   }
@@ -210,7 +210,7 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
       throw new NoSuchTableException(table);
     }
     HashMap options = new HashMap(Python.options(profile).asCaseSensitiveMap());
-    // Three names, not one text: a dot or another mark in one of them is part of it.
+    // The three names stay separate, because each may contain dots and other marks.
     options.put("table", Told.json(new String[] {namespace[0], namespace[1], table.name()}));
     if (option != null) {
       options.put(option, value);
@@ -234,7 +234,8 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   }
 
   RuntimeException readOnly() {
-    return new UnsupportedOperationException("The catalog '" + name + "' only reads: its tables are their providers'.");
+    return new UnsupportedOperationException(
+        "The catalog '" + name + "' is read-only: only providers can change its tables.");
   }
 
   public Table createTable(Identifier table, StructType schema, Transform[] partitions, Map properties) {
@@ -270,7 +271,7 @@ public class ShareCatalog implements TableCatalog, SupportsNamespaces {
   }
 }
 
-/** Questions to the Python source, which it answers by a schema: nothing else of it reaches the driver without a job. */
+/** Requests to the Python source, which responds with a schema: only schemas reach the driver without a job. */
 class Python {
   static class Missing extends Exception {
     Missing(String message) {
@@ -279,10 +280,10 @@ class Python {
   }
 
   static final String SETTINGS = "spark.delta.sharing.";
-  // What Spark's own catalog says of a table, beside its options.
+  // The properties that Spark's own catalog adds to a table's options.
   static final String[] OF_TABLES = {"provider", "location", "owner", "external", "comment", "is_managed_location"};
 
-  /** Return the options among {@code properties}, with the settings of the session that concern shared tables. */
+  /** Return the options among {@code properties}, and the session's settings for shared tables. */
   static CaseInsensitiveStringMap options(Map properties) {
     HashMap found = new HashMap(properties);
     if (properties.containsKey("provider")) {
@@ -329,7 +330,7 @@ class Python {
     return source;
   }
 
-  /** Return the answer; what is wrong is in the metadata of its first field, as one sentence. */
+  /** Return the response. The metadata of its first field has the error, if any, as one sentence. */
   static StructType tell(Map options) throws Missing {
     StructType told = source().inferSchema(new CaseInsensitiveStringMap(options));
     if (told.length() > 0 && told.apply(0).metadata().contains("delta-sharing-error")) {
@@ -345,7 +346,7 @@ class Python {
     HashMap asked = new HashMap(options);
     asked.put("tell", "table");
     StructType told = tell(asked);
-    // The last field is none: it holds the version of which the others are.
+    // The last field is not a column: it has the version to which the columns belong.
     StructField[] fields = new StructField[told.length() - 1];
     System.arraycopy(told.fields(), 0, fields, 0, fields.length);
     HashMap pinned = new HashMap(options);
@@ -364,7 +365,7 @@ class SharedTable implements Table, SupportsRead {
   final StructType schema;
   final Map options;
   final String name;
-  // Plans by what they were made for: a query that comes again lists no files again, and equal scans are one.
+  // Plans by the scan they belong to, so a repeated query does not list the files again, and equal scans share a plan.
   final LinkedHashMap plans = new LinkedHashMap(16, 0.75f, true);
 
   SharedTable(StructType schema, Map options, String name) {
@@ -400,8 +401,8 @@ class SharedTable implements Table, SupportsRead {
   }
 
   /**
-   * Return the options of this table, and those of a query as one of them, "query": Python has the list of those that a
-   * query may set. Spark has found the table by the version or time that a query names, which so is the table's own.
+   * Return the options of this table, with the options of a query in an option "query": Python has the list of options
+   * that a query may set. If a query names a version or time, Spark looked the table up with it, so it is the table's.
    */
   CaseInsensitiveStringMap with(CaseInsensitiveStringMap given) {
     CaseInsensitiveStringMap own = new CaseInsensitiveStringMap(options);
@@ -413,14 +414,14 @@ class SharedTable implements Table, SupportsRead {
         query.put(entry.getKey(), entry.getValue());
       }
     }
-    HashMap all = new HashMap(own); // in lower case, as are those given
+    HashMap all = new HashMap(own); // in lower case, like the given options
     if (!query.isEmpty()) {
       all.put("query", Told.json(query));
     }
     return new CaseInsensitiveStringMap(all);
   }
 
-  /** Return a scan of the Python source, which is its alone: Spark keeps what a source was asked on the source. */
+  /** Return a scan with a Python source of its own, because Spark stores the state of a scan in its source. */
   Scan python(StructType columns, Map asked) {
     SupportsRead table = (SupportsRead) Python.source().getTable(columns, new Transform[0], asked);
     return table.newScanBuilder(new CaseInsensitiveStringMap(asked)).build();
@@ -448,7 +449,7 @@ class SharedTable implements Table, SupportsRead {
   }
 }
 
-/** Without push-down; Spark alone would not hand the session's settings to the read. */
+/** Builds scans without push-down. Spark alone would not pass the session's settings to the read. */
 class PlainTable extends SharedTable {
   PlainTable(StructType schema, Map options) {
     super(schema, options, null);
@@ -460,13 +461,13 @@ class PlainTable extends SharedTable {
 }
 
 /**
- * What Spark asks of a scan. It hands only a builder for files its own expressions; one for predicates would get them
- * translated, and Spark fails to translate some: its optimizer puts a null where the translation asserts a predicate.
+ * Builds a scan with what Spark pushes down. Only a builder for files gets Spark's own expressions. A builder for
+ * predicates gets translated ones, and Spark's translation fails where its optimizer puts a null for a predicate.
  */
 class SharedScanBuilder extends FileScanBuilder implements SupportsPushDownLimit {
   final SharedTable table;
   final CaseInsensitiveStringMap options;
-  final boolean counts; // the first rows, before any filter of the query
+  final boolean counts; // whether the options limit the rows, before the query's filters
   StructType columns;
   Predicate[] predicates = new Predicate[0];
   int limit = -1;
@@ -486,9 +487,9 @@ class SharedScanBuilder extends FileScanBuilder implements SupportsPushDownLimit
         SparkSession.active(), Nil$.MODULE$, parameters, schema, NoopCache$.MODULE$, Option.empty(), Option.empty());
   }
 
-  /** Take a note of those that can be told, and leave all of them to Spark. */
+  /** Keep the filters that JSON can represent, and leave all filters to Spark as well. */
   public scala.collection.immutable.Seq pushFilters(scala.collection.immutable.Seq all) {
-    // In an order of their own: Spark gives those of equal queries in any, and the queries are to be one scan.
+    // Sorted, because Spark passes the filters of equal queries in any order, and equal queries should be one scan.
     TreeMap told = new TreeMap();
     for (int i = 0; i < all.length() && !counts; i++) {
       Predicate found = Told.translated((org.apache.spark.sql.catalyst.expressions.Expression) all.apply(i));
@@ -505,7 +506,7 @@ class SharedScanBuilder extends FileScanBuilder implements SupportsPushDownLimit
   }
 
   public void pruneColumns(StructType required) {
-    boolean counts = !SparkSession.active().version().startsWith("4.0."); // rows without columns are none there
+    boolean counts = !SparkSession.active().version().startsWith("4.0."); // Spark 4.0 drops rows without columns
     columns = required.length() > 0 || counts ? Columns.within(table.schema, required) : Columns.least(table.schema);
   }
 
@@ -582,15 +583,15 @@ class SharedScan implements Scan, SupportsReportStatistics {
   }
 
   /**
-   * Rows and bytes of the files that are left: they are listed for it, once for the query and its statistics. Those of
-   * a micro-batch are unknown, and options of a stream may be none of a batch.
+   * Return the rows and bytes of the remaining files. Listing them serves both the query and its statistics. For a
+   * micro-batch they are unknown, and the options of a stream may not be valid for a batch.
    */
   public Statistics estimateStatistics() {
     return follows ? new Size(-1, -1) : ((SharedBatch) toBatch()).size();
   }
 }
 
-/** The planned files of a scan. The same object for the same scan, by which Spark knows that it need not read twice. */
+/** The planned files of a scan. Equal scans have the same object, so that Spark knows that it need not read twice. */
 class SharedBatch implements Batch {
   final Batch python;
   private InputPartition[] partitions = null;
@@ -650,7 +651,7 @@ class Size implements Statistics {
   }
 }
 
-/** The bytes and rows of a partition, which stand in its pickle as "delta-sharing-size:" and two numbers of 16 digits. */
+/** The bytes and rows of a partition. Its pickle has them as "delta-sharing-size:" and two numbers of 16 digits. */
 class Label {
   static final byte[] BEGIN = "delta-sharing-size:".getBytes(StandardCharsets.US_ASCII);
 
@@ -680,7 +681,7 @@ class Columns {
     return new StructType(new StructField[] {found});
   }
 
-  /** Return {@code required} with the whole of every column of which Spark wants a part that Python cannot leave out. */
+  /** Return {@code required} with whole lists and maps, because Python cannot read only parts of their items. */
   static StructType within(StructType whole, StructType required) {
     StructField[] fields = required.fields();
     StructField[] found = new StructField[fields.length];
@@ -699,7 +700,7 @@ class Columns {
   }
 }
 
-/** Predicates as what JSON is made of. */
+/** Converts predicates to the maps, lists and values of JSON. */
 class Told {
   static String json(Predicate[] predicates, int limit) {
     LinkedHashMap told = new LinkedHashMap();
@@ -722,21 +723,21 @@ class Told {
     }
   }
 
-  /** Return {@code filter} as a predicate, or null where it is none that can be told. */
+  /** Return {@code filter} as a predicate, or null if JSON cannot represent it. */
   static Predicate translated(org.apache.spark.sql.catalyst.expressions.Expression filter) {
     try {
       Option found = new V2ExpressionBuilder(filter, true).build();
       if (found.isEmpty() || !(found.get() instanceof Predicate) || predicate((Predicate) found.get()) == null) {
         return null;
       }
-      found.get().toString(); // which older Sparks fail to do for binary constants
+      found.get().toString(); // fails for binary constants in older releases of Spark
       return (Predicate) found.get();
     } catch (AssertionError error) {
       return null;
     }
   }
 
-  /** Return {@code found}, or null where it has a part that JSON does not tell. */
+  /** Return {@code found}, or null if JSON cannot represent a part of it. */
   static Map predicate(Expression found) {
     LinkedHashMap told = new LinkedHashMap();
     if (found instanceof NamedReference) {
@@ -765,7 +766,7 @@ class Told {
     return told;
   }
 
-  /** Whether {@code value} can be told: bytes that are not valid UTF-8, which Spark's text may have, cannot be in JSON. */
+  /** Return whether JSON can represent {@code value}: not if Spark's string contains bytes that are not valid UTF-8. */
   static boolean isTold(Object value) {
     if (!(value instanceof UTF8String)) {
       return true;

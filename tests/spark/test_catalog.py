@@ -197,8 +197,8 @@ def test_quoted_name_may_contain_dots(spark: Any, shared: Any, other: Any, tmp_p
         ("SELECT * FROM shared.none.s.t", "TABLE_OR_VIEW_NOT_FOUND"),
         ("SHOW TABLES IN shared.none.s", "SCHEMA_NOT_FOUND|cannot be found"),
         ("SELECT * FROM shared.demo.shop.orders VERSION AS OF 99", "99"),
-        ("DROP TABLE shared.demo.shop.orders", "The catalog 'shared' only reads"),
-        ("CREATE TABLE shared.demo.shop.n (a int)", "The catalog 'shared' only reads"),
+        ("DROP TABLE shared.demo.shop.orders", "The catalog 'shared' is read-only"),
+        ("CREATE TABLE shared.demo.shop.n (a int)", "The catalog 'shared' is read-only"),
         ("INSERT INTO shared.demo.shop.orders VALUES (1, 'a')", "does not support|UNSUPPORTED"),
     ],
 )
