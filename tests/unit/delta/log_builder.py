@@ -36,7 +36,7 @@ def vector(name: str, offset: int = 1) -> dict[str, Any]:
 
 
 class LogBuilder:
-    """Write files into ``<root>/_delta_log``; ``start`` writes version 0 with protocol and metadata."""
+    """Writes files into ``<root>/_delta_log``. ``start`` writes version 0 with a protocol and metadata."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -545,7 +545,7 @@ def test_wait_times_out_at_its_deadline() -> None:
     asyncio.run(asyncio.wait_for(look(), HANGS / 2))
 
 
-def test_timeout_error_names_the_operation(raw: Raw, fetch: Fetch) -> None:
+def test_timeout_error_distinguishes_connecting_and_reading(raw: Raw, fetch: Fetch) -> None:
     raw.answers, raw.pause = [[b""]], 1.0
     with pytest.raises(TransportError, match="no bytes within the time limit"):
         fetch(max_attempts=1, read_timeout=0.05)

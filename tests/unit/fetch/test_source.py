@@ -278,7 +278,7 @@ def test_redirect_loop_is_an_error(remote: MakeRemote, storage: Storage) -> None
     assert len(storage.requests) < 20
 
 
-def test_stalled_storage_times_out(remote: MakeRemote, storage: Storage) -> None:
+def test_stalled_request_times_out_and_is_retried(remote: MakeRemote, storage: Storage) -> None:
     released = threading.Event()
 
     def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:

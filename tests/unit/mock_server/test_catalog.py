@@ -12,7 +12,9 @@ from mock_server.errors import ApiError, ConfigError
 from tests.unit.mock_server.helpers import write_plain
 
 
-def test_relative_path_is_resolved_when_the_server_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_made_absolute_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_plain(tmp_path / "t")
     monkeypatch.chdir(tmp_path)
     (entry,) = from_mapping({"s.d.t": "t"}).tables

@@ -269,7 +269,7 @@ def test_zlib_is_recognized_by_its_first_bytes(start, window):
     assert body._window(start, deflate=False) == 31
 
 
-def test_html_page_with_invalid_utf_8_is_recognized():
+def test_html_page_is_recognized_and_shown_by_its_title():
     assert body.html_page(b"<html><title>\xff a</title>") == "an HTML page with the title '\ufffd a'"
     assert body.html_page(b"<html><title></title>") == "an HTML page without a title"
     assert body.html_page(b"<html><h1></h1>") == "an HTML page without a title"
