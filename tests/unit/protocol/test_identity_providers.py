@@ -202,7 +202,7 @@ def test_error_of_each_provider_is_shown_without_secrets(server, wire, provider,
     assert all(request.path == "/token" for request in server.requests)
 
 
-def test_each_resource_is_sent_in_its_own_form_field(server, wire):
+def test_several_resources_are_sent_as_a_repeated_form_field(server, wire):
     endpoint = Entra(server, wire)
     fields = {"resource": ["api://sharing", "api://more"], "scope": "api://sharing/.default"}
 

@@ -30,7 +30,7 @@ def test_change_files_replace_the_adds_and_removes_of_a_commit() -> None:
     assert change_actions(Commit.from_actions(1, 5, [ADD, CDC, REMOVE])) == [CDC]
 
 
-def test_adds_and_removes_are_the_changes_without_change_files() -> None:
+def test_changes_without_change_files_are_adds_and_removes() -> None:
     moved = [AddFile("m", size=1, data_change=False), RemoveFile("n", data_change=False)]
     assert change_actions(Commit.from_actions(1, 5, [REMOVE, *moved, ADD])) == [ADD, REMOVE]
 
