@@ -136,8 +136,7 @@ class SparseFile(io.RawIOBase):
         """Return ``length`` bytes from ``start`` on; they are copied if they lie in several blocks."""
         if (replaced := self._replaced.get((start, length))) is not None:
             return replaced
-        # The bytes are nearly always in the last block that starts before them; if blocks overlap, maybe in an earlier
-        # one.
+        # The bytes are nearly always in the last block that starts before them, but blocks may overlap.
         for index in range(bisect.bisect_right(self._starts, start) - 1, -1, -1):
             block = self._blocks[index]
             if start + length <= block.stop:

@@ -25,7 +25,7 @@ def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: i
         body = unpack(pa.py_buffer(chunk[at : at + page.compressed]), codec, page.uncompressed)
     except _DAMAGED:
         return None
-    # Most dictionaries do not need the last one, which is slow.
+    # Most dictionaries do not need the last method, which is slow.
     for measure in (_equal_length, _longest_under_256, _longest_on_a_walk):
         longest = measure(body, page.values)
         if longest is not None:

@@ -51,7 +51,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _mapped(field: pa.Field, name: str, names: NameMapping) -> pa.Field:
-    """Return ``field``, whose name in a mapping is ``name``, with its id and those of its children."""
+    """Return ``field``, called ``name`` in ``names``, with its field id and those of its children."""
     mapped = names.get(name, _UNKNOWN)
     kind, below = field.type, mapped.below
     if pa.types.is_struct(kind):

@@ -180,7 +180,7 @@ class _Binder:
             match _compare(Op.EQ, left, right.value):
                 case Comparison(op=Op.EQ, left=bound, right=value):
                     return NullSafeEqual(bound, value)
-                case equal:  # Several values are equal, so unknown must become false separately.
+                case equal:  # The test may be a range, whose unknown result for null must become false.
                     return And((equal, Not(IsNull(left))))
         _check_comparable(left, right)
         if _kind(left) is Kind.VOID:

@@ -162,7 +162,7 @@ def constant_type(value: Value) -> pa.DataType:
     if isinstance(value, Moment):
         return pa.timestamp("us", "UTC" if value.zone is Zone.UTC else None)
     if isinstance(value, Clock) and value.nanoseconds % 1000:
-        raise UsageError(f"A time of day in a function must be whole microseconds, found {value}.")
+        raise UsageError(f"A time of day in a function must be a whole number of microseconds, found {value}.")
     if type(value) in _CONSTANTS:
         return _CONSTANTS[type(value)]
     assert isinstance(value, (int, decimal.Decimal))
@@ -390,7 +390,7 @@ def _sum_of_intervals(intervals: Sequence[Interval], shown: str) -> Interval:
     if len(units) == 1:
         return Interval(sum(interval.count for interval in intervals), units.pop())
     if "MONTH" in units:
-        raise UsageError(f"'{shown}' adds months to days or hours. Add them to the column one after the other.")
+        raise UsageError(f"'{shown}' adds months to days or hours, which have no common unit. Add each to the column.")
     sizes = {"DAY": MICROS_PER_DAY, "MICROSECOND": 1}
     return Interval(sum(interval.count * sizes[interval.unit] for interval in intervals), "MICROSECOND")
 

@@ -482,7 +482,8 @@ class _Reader:
         if not isinstance(children, list):
             raise UsageError(f"The operator {node['op']!r} at {where} needs a list of children.")
         if count is not None and len(children) != count:
-            raise UsageError(f"The operator {node['op']!r} at {where} needs {count} children, found {len(children)}.")
+            needed = "one child" if count == 1 else f"{count} children"
+            raise UsageError(f"The operator {node['op']!r} at {where} needs {needed}, found {len(children)}.")
         return [(f"{where}.children[{index}]", child) for index, child in enumerate(children)]
 
     def _op(self, node: Any, where: str, depth: int) -> str:

@@ -28,7 +28,7 @@ from delta_sharing_client.predicates.values import Value, normalise, order
 
 
 def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
-    """Return whether ``row`` matches: ``True``, ``False`` or ``None`` for unknown. Slow; it defines the meaning.
+    """Return whether ``row`` matches: ``True``, ``False`` or ``None`` for unknown. It is slow, but defines the meaning.
 
     ``expression`` need not be bound. ``row`` has values by column name as :func:`~.values.normalise` accepts them,
     structs as mappings. Raises ``UsageError`` if values of different families are compared.

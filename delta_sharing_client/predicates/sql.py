@@ -317,7 +317,7 @@ def _count(node: exp.Expression) -> int:
     count = _part(node, "expression")
     sign = 1
     if isinstance(count, exp.Mul) and count.expression.sql() == "-1":
-        count, sign = _part(count, "this"), -1  # date_sub in sqlglot's form
+        count, sign = _part(count, "this"), -1  # sqlglot's form of date_sub
     operand = _operand(count)
     if isinstance(operand, Literal) and type(operand.value) is int:
         return operand.value * sign
@@ -636,7 +636,7 @@ def _describe(node: exp.Expression) -> str:
     if type(node) in _PREDICATES:
         return f"the condition '{_written(node)}' as a value"
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector):
-        # As Spark spells it, because sqlglot has its own names for some functions.
+        # The name as Spark spells it, because sqlglot has its own names for some functions.
         written = re.match(r"\w+(?=\()", node.sql("spark"))
         return f"the function '{(written[0] if written else node.sql_name()).lower()}'"
     return f"the SQL '{_written(node)}'"

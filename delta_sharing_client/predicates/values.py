@@ -167,7 +167,7 @@ def order(left: Value, right: Value) -> int | None:
         return _order_numbers(left, right)
     if isinstance(left, (bool, str, bytes)) and type(left) is type(right):
         return _sign(left, right)  # text by code points, which is the order of the UTF-8 bytes
-    raise UsageError(f"A filter cannot compare {type_name(left)} with {type_name(right)}.")
+    raise UsageError(f"A filter cannot compare the types {type_name(left)} and {type_name(right)}.")
 
 
 def type_name(value: Value) -> str:
@@ -303,8 +303,8 @@ def _from_time(value: datetime.time) -> Clock:
 
 
 def _from_timedelta(value: datetime.timedelta) -> Interval:
-    if getattr(value, "nanoseconds", 0):  # for pandas objects
-        raise UsageError(f"An interval must be whole microseconds, found {value}.")
+    if getattr(value, "nanoseconds", 0):  # only a pandas.Timedelta has them
+        raise UsageError(f"An interval must be a whole number of microseconds, found {value}.")
     return _interval_of(value // datetime.timedelta(microseconds=1))
 
 

@@ -272,8 +272,10 @@ class FileActions:
             self._refuse_missing(name)
             if name in _DEFAULTS:
                 values = [_DEFAULTS[name] if value is None else value for value in values]
-        if name in _COUNTS and min((value for value in values if value is not None), default=0) < 0:
-            raise ProtocolError(f"The field '{self._column}.{name}' of '{self._source}' must not be negative.")
+        if name in _COUNTS and (least := min((value for value in values if value is not None), default=0)) < 0:
+            raise ProtocolError(
+                f"The field '{self._column}.{name}' of '{self._source}' must not be negative, found {least}."
+            )
         return values
 
     def _refuse_missing(self, name: str) -> None:

@@ -129,7 +129,7 @@ class _Line(msgspec.Struct, rename="camel"):
     row_id_high_water_mark: Union[RowIdHighWaterMark, None] = None
     checkpoint_metadata: Union[CheckpointMetadata, None] = None
     sidecar: Union[Sidecar, None] = None
-    # Writers put anything here, so it is decoded leniently, below.
+    # Writers may put anything here, so it is decoded leniently, below.
     commit_info: msgspec.Raw = msgspec.Raw(b"null")
 
 

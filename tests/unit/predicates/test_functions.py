@@ -899,7 +899,7 @@ def test_nan_and_infinity_are_valid_operands() -> None:
 
 
 @meets(months=10, end_of_month=3, dates=10)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.integers(-3_000_000_000, 8_000_000_000) | st.sampled_from([1_706_659_200, 1_709_164_799, 951_782_400]),
     st.integers(-1000, 1000),

@@ -529,10 +529,10 @@ def test_only_boolean_nodes_of_hints_are_conditions():
     ("tree", "message"),
     [
         ({"op": "and", "children": [equality(1, "int")]}, "'and' at $ needs at least two children, found 1"),
-        ({"op": "not", "children": []}, "'not' at $ needs 1 children, found 0"),
+        ({"op": "not", "children": []}, "'not' at $ needs one child, found 0"),
         (node("equal", COLUMN), "'equal' at $ needs 2 children, found 1"),
         (node("equal"), "'equal' at $ needs a list of children"),
-        (node("isNull", node("column", name="a", valueType="date"), ONE), "needs 1 children"),
+        (node("isNull", node("column", name="a", valueType="date"), ONE), "needs one child"),
         (node("equal", COLUMN, node("literal", value="x", valueType="int")), "'x' at $.children[1] is not of type int"),
         (node("equal", COLUMN, node("literal", value=[1], valueType="int")), "must be a string"),
         (node("not", COLUMN), "valueType must be bool"),

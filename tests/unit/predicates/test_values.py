@@ -140,7 +140,7 @@ def test_scalars_become_plain_values(value, expected):
         (datetime.time(1, tzinfo=datetime.timezone.utc), "must have no time zone, found 01:00:00"),
         (np.timedelta64(1, "ns"), "numpy value of type timedelta64"),
         (np.timedelta64("NaT", "s"), "numpy value of type timedelta64"),
-        (pd.Timedelta(1, "ns"), "must be whole microseconds"),
+        (pd.Timedelta(1, "ns"), "must be a whole number of microseconds"),
         (np.datetime64("2024", "Y"), "numpy value of type"),
         ("\ud800", "lone surrogate"),
         (np.str_("x\ud800"), "lone surrogate"),
