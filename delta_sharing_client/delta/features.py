@@ -97,7 +97,7 @@ FEATURES: tuple[Feature, ...] = (
     _reader("geospatial", "geometry and geography columns, as well-known binary with GeoArrow metadata"),
     _reader("geospatial-dev", "like geospatial"),
     _reader("timestampNanos", "timestamps in nanoseconds, with and without a time zone"),
-    _refused("redirectReaderWriter-preview", "the table is at another location"),
+    _refused("redirectReaderWriter-preview", "the table is at a different location"),
     _writer("appendOnly", "writers may only add rows"),
     _writer("invariants", "writers check column invariants"),
     _writer("checkConstraints", "writers check constraints"),

@@ -24,8 +24,8 @@ def parse_partition_value(text: str | None, data_type: DataType, *, column: str 
     The value is an ``int``, ``float``, ``bool``, ``str``, ``bytes`` or :class:`~decimal.Decimal` (with the type's
     scale). A date is the number of days since 1970, a timestamp the number of the type's own units (micro- or
     nanoseconds) since 1970, a time of day the microseconds since midnight, and an interval its months or microseconds.
-    ``None`` and the empty string are null for every type. Raises ``DataError`` for a text that is not a value of the
-    type, or that is out of its range.
+    ``None`` and the empty string are null for every type. Raises ``DataError`` for a string that is not a value of
+    the type, or that is out of its range.
     """
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Finds the differences between two descriptions of a table, each as a typed value with a text.
+"""Finds the differences between two descriptions of a table, each as a typed value that can describe itself.
 
 Change feeds (``plan.changes``) and streams (``follow.versions``) each refuse a different set of kinds.
 """

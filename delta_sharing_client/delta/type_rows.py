@@ -113,7 +113,7 @@ class TypeRow:
     footer:
         Converts a column's minimum and maximum in a Parquet footer to bounds.
     stored:
-        Returns the exact conversion from another type in a file to this type, ``None`` if there is none.
+        Returns the exact conversion from a different type in a file to this type, ``None`` if there is none.
     spark:
         The class in ``pyspark.sql.types``, which an older PySpark may lack; ``None`` if Spark does not accept such
         values from Python.

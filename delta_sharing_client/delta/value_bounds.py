@@ -84,7 +84,7 @@ def _text_above(raw: msgspec.Raw) -> str | None:
     # writers, U+007F and U+10FFFF, are greater than the removed text.
     if _utf16_length(text) < _TRUNCATED_TEXT and not text.endswith(_OLD_MARK):
         return text
-    # The successor of a prefix is greater than every text that starts with it. The last character, U+10FFFF, has no
+    # The successor of a prefix is greater than every string that starts with it. The last character, U+10FFFF, has no
     # successor, and writers also append it to truncated text; surrogates are not characters.
     prefix = text.rstrip("\U0010ffff")
     if prefix.endswith(_OLD_MARK):

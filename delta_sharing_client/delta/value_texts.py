@@ -1,8 +1,8 @@
 """Parses partition values in the log's text form, by type (Delta log protocol, "Partition Value Serialization").
 
-Fewer texts are accepted than by Spark's cast: a text that no writer can have written according to the specification is
-an error, because a wrong value would put every row of the file into the wrong partition. Each parser takes a
-non-empty text and the column's type, and raises ``DataError`` if the text is not a value of the type.
+Fewer strings are accepted than by Spark's cast: a string that no writer can have written according to the specification
+is an error, because a wrong value would put every row of the file into the wrong partition. Each parser takes a
+non-empty string and the column's type, and raises ``DataError`` if the string is not a value of the type.
 """
 
 from __future__ import annotations

@@ -411,7 +411,7 @@ def division_by_zero(shown: str) -> DataError:
 
 
 def cast_failure(shown: str, value: Value, data_type: pa.DataType) -> DataError:
-    # Spark accepts a few texts of timestamps that are not supported here.
+    # Spark accepts a few forms of timestamps that are not supported here.
     is_time = kind_of(data_type) in TIMES
     too = "" if isinstance(value, str) and is_time else "; this fails in Spark too"
     return DataError(

@@ -10,9 +10,9 @@ evaluates it. The conversion therefore also avoids known problems of servers:
   tests for null are only sent for partition columns.
 - Some statistics ignore ``NaN``, which is greater than every number here; in others it is the maximum, which servers
   compare as smaller. So lower limits of floating-point columns are only sent for partition columns.
-- Bounds of 32-bit floats are written as their shortest texts. As doubles, these are different numbers, up to half a
-  32-bit step away, and a double column may have been widened from float. So limits are 32-bit numbers beyond these
-  texts, and equality is never sent for floating point.
+- Bounds of 32-bit floats are written in their shortest decimal form. As doubles, these are different numbers, up to
+  half a 32-bit step away, and a double column may have been widened from float. So limits are 32-bit numbers beyond
+  the decimal forms, and equality is never sent for floating point.
 - Statistics of timestamps have only milliseconds, so limits are moved outward to whole milliseconds. Before 1972,
   statistics may be wrong by the seconds of a time zone's offset, so limits are moved outward by as much.
 - Java compares strings by UTF-16 units, this client by UTF-8 bytes. Constants for which this differs are not sent.
@@ -249,7 +249,7 @@ def _boolean(op: Op, column: Column, value: Value, has_one_value: bool) -> Expre
     return None
 
 
-# Above the text of the largest 32-bit float, which is slightly larger than the number itself.
+# Above the decimal form of the largest 32-bit float, which is slightly larger than the number itself.
 _BEYOND_FLOATS = 3.4028236e38
 
 
@@ -263,9 +263,9 @@ def _floating(op: Op, column: Column, value: Value, has_one_value: bool) -> Expr
 
 
 def _float_above(value: float, *, or_equal: bool) -> float:
-    """Return a number above the texts of all 32-bit floats up to ``value`` (without ``or_equal``: below it).
+    """Return a number above the decimal forms of all 32-bit floats up to ``value`` (without ``or_equal``: below it).
 
-    The text of a float is closer to it than to its neighbors, so it is below the next float.
+    The decimal form of a float is closer to it than to its neighbors, so it is below the next float.
     """
     with np.errstate(all="ignore"):
         near = np.float32(value)
@@ -342,7 +342,7 @@ _WRAPPERS = ("jsonPredicateHints", "json_predicate_hints")
 def from_json_hints(hints: object) -> Expression:
     """Parse a caller's ``jsonPredicateHints``, JSON text or a decoded value, as an unbound predicate.
 
-    Raises ``UsageError`` if it is not JSON or not a predicate of the protocol; the message says what is wrong and
+    Raises ``UsageError`` if it is not JSON or not a predicate of the protocol; the message states what is wrong and
     where.
     """
     tree = _decoded(hints) if isinstance(hints, str) else hints

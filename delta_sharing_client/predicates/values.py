@@ -120,7 +120,7 @@ def normalise(value: object) -> Value:
     other type, and for a string, decimal or integer that no column can contain.
     """
     if value is None or isinstance(value, (bool, float, Day, Moment, Clock, Interval)):
-        # float(...) also unwraps numpy.float64, a float with another repr.
+        # float(...) also unwraps numpy.float64, a float with a different repr.
         return float(value) if isinstance(value, float) else value
     if isinstance(value, int):
         return _checked_int(int(value))
@@ -217,7 +217,7 @@ def is_number(value: object) -> TypeGuard[int | float | decimal.Decimal]:
 
 def as_double(value: int | float | decimal.Decimal) -> float:
     """Return the nearest double, infinite beyond the largest one."""
-    return float(decimal.Decimal(value))  # float() of a large integer raises; of a large decimal, it is infinite
+    return float(decimal.Decimal(value))  # float() raises for a large integer, but not for a large decimal
 
 
 def as_float(value: float) -> float:
@@ -435,7 +435,7 @@ def decimal_of(value: Value, precision: Value, scale: Value) -> decimal.Decimal:
 
 
 def boolean_of(value: Value) -> bool:
-    """Return the boolean of a text such as ``true`` or ``f``, or whether a number is not zero."""
+    """Return the boolean of a string such as ``true`` or ``f``, or whether a number is not zero."""
     if not isinstance(value, str):
         return value != 0
     text = value.strip(_BLANKS).lower()

@@ -414,7 +414,7 @@ def _json_objects(array: pa.StructArray, path: str, instants: frozenset[str]) ->
 
 
 def _moment_text(text: str, is_instant: bool) -> str:
-    # The timestamp may have been parsed from a text whose offset lacked its seconds. This text must not end in Z then:
+    # The timestamp may come from a string whose offset lacked its seconds. Then the returned text must not end in Z:
     # readers of statistics assume a smaller error for Z (``delta.value_bounds``).
     zone = "" if not is_instant else "+00:00" if text < _WHOLE_MINUTES else "Z"
     return text.replace(" ", "T") + zone

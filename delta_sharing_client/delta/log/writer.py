@@ -235,8 +235,8 @@ def _name_new(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except OSError as error:
-        # A file system without hard links cannot give a complete file a name only if the name is free, so it is
-        # checked.
+        # A file system without hard links cannot give a complete file a name only if the name is free, so the name is
+        # checked first.
         if isinstance(error, FileExistsError) or path.exists():
             raise FileExistsError(path) from None
         temporary.rename(path)
