@@ -12,7 +12,7 @@ from benchmarks import data
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """One measurement.
+    """One comparison of several readers.
 
     Attributes
     ----------

@@ -133,7 +133,8 @@ def _plain_table(name: str, files: int, rows: int, distinct: int, batch: Callabl
 
 
 def deleted_table(name: str, files: int, rows: int, fraction: float) -> pathlib.Path:
-    """Return the data of ``wide_table(files, rows)`` with ``fraction`` of the rows deleted by deletion vectors."""
+    """Return a table with the data of ``wide_table(files, rows)``, of which deletion vectors delete the fraction
+    ``fraction``."""
 
     def write(root: pathlib.Path) -> None:
         adds = []

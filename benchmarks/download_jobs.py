@@ -1,4 +1,4 @@
-"""One download or listing by one contender in a separate process; ``benchmarks.downloads`` runs it.
+"""Runs one download or listing by one contender; ``benchmarks.downloads`` starts it as a separate process.
 
 The first argument is the job as JSON; the measurements are written to stdout as JSON. Everything is imported before the
 clock starts.

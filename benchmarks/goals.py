@@ -13,7 +13,7 @@ _MB = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One measurement of a case in words, and whether it reaches its goal; ``None`` if there is no goal."""
+    """One figure of a case in words, and whether it reaches its goal (``None`` without a goal)."""
 
     figure: str
     reached: bool | None

@@ -1,4 +1,5 @@
-"""Compares an Iceberg table with the same files as a Delta table, and this client with pyiceberg and Polars.
+"""Compares reads of an Iceberg table with reads of the same files as a Delta table, and this client with pyiceberg and
+Polars.
 
     python -m benchmarks.iceberg [--repeats N] [--latency MS ...] [--json FILE] [--save]
 

@@ -48,7 +48,7 @@ _SCHEMA = json.dumps(
 
 
 class LongListing:
-    """The server, and how a test can change its responses.
+    """The server. Its attributes let a test change the responses.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class LongListing:
         return [{"protocol": {"minReaderVersion": 1}}, {"metaData": table}]
 
     def line(self, number: int, version: int | None = None, *, signed: bool = False) -> bytes:
-        """Return the line of a file, or, with ``version``, the line of a change feed that adds it."""
+        """Return the line that lists a file or, with ``version``, the line of a change feed that adds it."""
         url, size, name = f"{self.endpoint}/files/part-{number:08d}.parquet", len(self.file), f"{number:032x}"
         if signed:
             random = hashlib.sha512(str(number).encode()).hexdigest()

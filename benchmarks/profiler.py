@@ -87,7 +87,7 @@ class _Thread:
         self._stages: dict[CodeType, str] = {}
 
     def note(self, frame: FrameType, event: str, argument: object) -> None:
-        """Add the time since the last event to the stage of the function that ran."""
+        """Add the time since the last event to the stage of the function that was running."""
         if event == "call":
             self.calls += 1
             running: FrameType | None = frame

@@ -90,7 +90,7 @@ def incumbent(job: dict, use_delta_format: bool) -> int:
     limit = job["arguments"].get("limit")
     start_clock()
     if job["action"] == "plan":
-        # the part of its loaders before they read data
+        # what its loaders do before they read data
         share, schema, table = job["table"].split(".")
         name = delta_sharing.protocol.Table(table, share, schema)
         profile = delta_sharing.protocol.DeltaSharingProfile.read_from_file(job["profile"])
@@ -158,7 +158,8 @@ def polars(job: dict) -> int:
 
 
 class _SparkQuery(NamedTuple):
-    """``SELECT values WHERE condition``, and its columns; without values, all rows go to a sink that drops them."""
+    """The query ``SELECT values WHERE condition`` and its columns. Without values, all rows go to a sink that drops
+    them."""
 
     values: tuple[str, ...] = ()
     condition: str = "true"
@@ -190,7 +191,7 @@ def spark(job: dict) -> int:
         frame.write.format("noop").mode("overwrite").save()
         return 0
 
-    run()  # starts the workers of the JVM and of Python, as every Spark program does once
+    run()  # starts the workers of the JVM and of Python, which every Spark program does once
     start_clock()
     seconds = []
     for _ in range(_QUERIES if query.values else 1):

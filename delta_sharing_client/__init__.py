@@ -1,7 +1,7 @@
-"""Read what is shared over the open Delta Sharing and OpenSharing protocols.
+"""Reads data and files that are shared over the open Delta Sharing and OpenSharing protocols.
 
-Tables become pandas, Arrow, Polars, DuckDB and Spark data. The files of volumes, models and agent skills are read as
-they are.
+Shared tables become pandas, Arrow, Polars, DuckDB or Spark data. Files of volumes, models and agent skills are read
+unchanged.
 
 ::
 
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0.dev0"
 
-# Imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of these modules.
+# These modules are imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of them.
 _HOMES = {
     "delta_sharing_client.assets.download": ("Download",),
     "delta_sharing_client.assets.model": ("Model", "ModelVersion"),

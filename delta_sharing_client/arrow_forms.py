@@ -33,12 +33,12 @@ def is_view(arrow_type: pa.DataType) -> bool:
 
 
 def count_true(mask: pa.BooleanArray) -> int:
-    """Return the number of true values. ``mask.true_count`` of a kernel's result crashes pyarrow 14."""
+    """Return the number of true values. In pyarrow 14, ``mask.true_count`` crashes if a kernel returned the mask."""
     return pc.sum(mask).as_py() or 0
 
 
 def reader_of(data: Any) -> pa.RecordBatchReader:
-    """Return a reader of the batches of ``data``, which has ``__arrow_c_stream__``."""
+    """Return a reader of the batches of ``data``, an object with the method ``__arrow_c_stream__``."""
     if hasattr(pa.RecordBatchReader, "from_stream"):
         return pa.RecordBatchReader.from_stream(data)
     return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())
@@ -61,9 +61,9 @@ def has_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], bool
 
 
 def without_extension(field: pa.Field, unwanted: Callable[[dict[bytes, bytes]], bool]) -> pa.Field:
-    """Return ``field`` with plain types in place of those that ``has_extension`` finds.
+    """Return ``field`` with plain types in place of the extension types that ``has_extension`` finds.
 
-    Lists of every kind become plain ones, so call it for fields that have such a type only.
+    List types of every kind become plain lists, so call this only for fields that have such an extension type.
     """
     kind = field.type
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""``SharingClient``: lists what a profile's server shares."""
+"""``SharingClient``, which lists the assets that a profile's server shares."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ class SharingClient:
         return Volume(self._name(name, VOLUME), self.rest, self.rest.options)
 
     def model(self, name: str | AssetName) -> Model:
-        """Return a shared model, given as ``share.schema.model``. Errors as ``volume``, and as few requests."""
+        """Return a shared model, given as ``share.schema.model``. Raises the errors of ``volume``."""
         from delta_sharing_client.assets.model import Model
 
         return Model(self._name(name, MODEL), self.rest, self.rest.options)
 
     def skill(self, name: str | AssetName) -> Skill:
-        """Return a shared agent skill, given as ``share.schema.skill``. Errors as ``volume``, and as few requests."""
+        """Return a shared agent skill, given as ``share.schema.skill``. Raises the errors of ``volume``."""
         from delta_sharing_client.assets.skill import Skill
 
         return Skill(self._name(name, SKILL), self.rest, self.rest.options)
@@ -158,11 +158,13 @@ class SharingClient:
         return Contents(self, (share,))
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of all shares, from one listing. Errors as ``list_shares``."""
+        """Iterate over the names of all shares, from one listing. Raises the errors of ``list_shares``."""
         return iter([share.name for share in self.list_shares()])
 
     def __contains__(self, share: object) -> bool:
-        """Return whether a share has this name, ignoring case. This lists the shares. Errors as ``list_shares``.
+        """Return whether a share has this name, ignoring case. This lists the shares.
+
+        Raises the errors of ``list_shares``.
 
         Raises ``UsageError`` if ``share`` is not a string.
         """
@@ -178,7 +180,7 @@ class SharingClient:
     def get_share(self, share: Share | str) -> Share:
         """Return one share, given by its name or as a ``Share``.
 
-        Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
+        Raises the errors of ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         return self.rest.get_share(_share_name(share))
 
@@ -187,7 +189,7 @@ class SharingClient:
 
         Schemas that only the server's Iceberg catalog lists come last.
 
-        Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
+        Raises the errors of ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         return ListedInNotebook(schemas_of_share(self.rest, _share_name(share)))
 
@@ -196,8 +198,8 @@ class SharingClient:
 
         Tables that only the server's Iceberg catalog lists come last.
 
-        Errors as ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if ``schema`` is
-        neither a ``Schema`` nor ``share.schema``.
+        Raises the errors of ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if
+        ``schema`` is neither a ``Schema`` nor ``share.schema``.
         """
         tables = tables_of_schema(self.rest, *_share_and_schema(schema))
         return ListedInNotebook(listed_by(table, self.rest) for table in tables)
@@ -207,15 +209,15 @@ class SharingClient:
 
         The result has the table's ``formats`` if the server states them.
 
-        Errors as ``list_shares``, ``NotFoundError`` if the table does not exist, and ``UsageError`` if ``table`` is not
-        a full name.
+        Raises the errors of ``list_shares``, ``NotFoundError`` if the table does not exist, and ``UsageError`` if
+        ``table`` is not a full name.
         """
         return self.rest.get_table(self._table_name(table))
 
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares.
 
-        Errors as ``list_shares``, and ``NotFoundError`` if the share does not exist.
+        Raises the errors of ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
         tables = (table for name in self._shares(share) for table in tables_of_share(self.rest, name))
         return ListedInNotebook(listed_by(table, self.rest) for table in tables)
@@ -223,20 +225,20 @@ class SharingClient:
     def list_volumes(self, schema: Schema | str) -> list[Volume]:
         """Return the volumes of a schema (a ``Schema`` or ``share.schema``); none if the server has no volumes.
 
-        Errors as ``list_tables``.
+        Raises the errors of ``list_tables``.
         """
         from delta_sharing_client.assets.volume import Volume
 
         return self._listed(Volume, schema)
 
     def list_models(self, schema: Schema | str) -> list[Model]:
-        """Like ``list_volumes``, for models. Errors as ``list_tables``."""
+        """Like ``list_volumes``, for models. Raises the errors of ``list_tables``."""
         from delta_sharing_client.assets.model import Model
 
         return self._listed(Model, schema)
 
     def list_skills(self, schema: Schema | str) -> list[Skill]:
-        """Like ``list_volumes``, for agent skills. Errors as ``list_tables``."""
+        """Like ``list_volumes``, for agent skills. Raises the errors of ``list_tables``."""
         from delta_sharing_client.assets.skill import Skill
 
         return self._listed(Skill, schema)
@@ -244,20 +246,20 @@ class SharingClient:
     def list_all_volumes(self, share: Share | str | None = None) -> list[Volume]:
         """Return the volumes of all schemas of one share, or of all shares; none if the server has no volumes.
 
-        Errors as ``list_all_tables``.
+        Raises the errors of ``list_all_tables``.
         """
         from delta_sharing_client.assets.volume import Volume
 
         return self._listed_in_shares(Volume, share)
 
     def list_all_models(self, share: Share | str | None = None) -> list[Model]:
-        """Like ``list_all_volumes``, for models. Errors as ``list_all_tables``."""
+        """Like ``list_all_volumes``, for models. Raises the errors of ``list_all_tables``."""
         from delta_sharing_client.assets.model import Model
 
         return self._listed_in_shares(Model, share)
 
     def list_all_skills(self, share: Share | str | None = None) -> list[Skill]:
-        """Like ``list_all_volumes``, for agent skills. Errors as ``list_all_tables``."""
+        """Like ``list_all_volumes``, for agent skills. Raises the errors of ``list_all_tables``."""
         from delta_sharing_client.assets.skill import Skill
 
         return self._listed_in_shares(Skill, share)
@@ -274,47 +276,47 @@ class SharingClient:
         return [_share_name(share)] if share is not None else [one.name for one in self.rest.list_shares()]
 
     async def list_shares_async(self) -> list[Share]:
-        """Like ``list_shares``, for a coroutine. Errors as ``list_shares``."""
+        """Like ``list_shares``, for a coroutine. Raises the errors of ``list_shares``."""
         return await _asynchronously(self.list_shares)
 
     async def list_schemas_async(self, share: Share | str) -> list[Schema]:
-        """Like ``list_schemas``, for a coroutine. Errors as ``list_schemas``."""
+        """Like ``list_schemas``, for a coroutine. Raises the errors of ``list_schemas``."""
         return await _asynchronously(lambda: self.list_schemas(share))
 
     async def list_tables_async(self, schema: Schema | str) -> list[Table]:
-        """Like ``list_tables``, for a coroutine. Errors as ``list_tables``."""
+        """Like ``list_tables``, for a coroutine. Raises the errors of ``list_tables``."""
         return await _asynchronously(lambda: self.list_tables(schema))
 
     async def get_table_async(self, table: Table | AssetName | str) -> Table:
-        """Like ``get_table``, for a coroutine. Errors as ``get_table``."""
+        """Like ``get_table``, for a coroutine. Raises the errors of ``get_table``."""
         return await _asynchronously(lambda: self.get_table(table))
 
     async def list_all_tables_async(self, share: Share | str | None = None) -> list[Table]:
-        """Like ``list_all_tables``, for a coroutine. Errors as ``list_all_tables``."""
+        """Like ``list_all_tables``, for a coroutine. Raises the errors of ``list_all_tables``."""
         return await _asynchronously(lambda: self.list_all_tables(share))
 
     async def list_volumes_async(self, schema: Schema | str) -> list[Volume]:
-        """Like ``list_volumes``, for a coroutine. Errors as ``list_volumes``."""
+        """Like ``list_volumes``, for a coroutine. Raises the errors of ``list_volumes``."""
         return await _asynchronously(lambda: self.list_volumes(schema))
 
     async def list_all_volumes_async(self, share: Share | str | None = None) -> list[Volume]:
-        """Like ``list_all_volumes``, for a coroutine. Errors as ``list_all_volumes``."""
+        """Like ``list_all_volumes``, for a coroutine. Raises the errors of ``list_all_volumes``."""
         return await _asynchronously(lambda: self.list_all_volumes(share))
 
     async def list_models_async(self, schema: Schema | str) -> list[Model]:
-        """Like ``list_models``, for a coroutine. Errors as ``list_models``."""
+        """Like ``list_models``, for a coroutine. Raises the errors of ``list_models``."""
         return await _asynchronously(lambda: self.list_models(schema))
 
     async def list_all_models_async(self, share: Share | str | None = None) -> list[Model]:
-        """Like ``list_all_models``, for a coroutine. Errors as ``list_all_models``."""
+        """Like ``list_all_models``, for a coroutine. Raises the errors of ``list_all_models``."""
         return await _asynchronously(lambda: self.list_all_models(share))
 
     async def list_skills_async(self, schema: Schema | str) -> list[Skill]:
-        """Like ``list_skills``, for a coroutine. Errors as ``list_skills``."""
+        """Like ``list_skills``, for a coroutine. Raises the errors of ``list_skills``."""
         return await _asynchronously(lambda: self.list_skills(schema))
 
     async def list_all_skills_async(self, share: Share | str | None = None) -> list[Skill]:
-        """Like ``list_all_skills``, for a coroutine. Errors as ``list_all_skills``."""
+        """Like ``list_all_skills``, for a coroutine. Raises the errors of ``list_all_skills``."""
         return await _asynchronously(lambda: self.list_all_skills(share))
 
 
@@ -327,7 +329,7 @@ class Contents:
     name begins with one of these prefixes.
 
     Iterating yields all keys, and ``in`` looks for one of them, ignoring case. Either lists the schemas, or the assets
-    of all kinds, once. Errors as ``SharingClient.list_schemas`` and ``SharingClient.list_tables``.
+    of all kinds, once. Raises the errors of ``SharingClient.list_schemas`` and ``SharingClient.list_tables``.
     """
 
     client: SharingClient

@@ -98,7 +98,7 @@ def _advice(column: str) -> str:
 def _named(column: str, names: Names) -> ColumnPath:
     whole = names.match(column, names.schema)
     if _PATH.fullmatch(column) is None:
-        # It cannot be parsed as a path, so it can only be a column's own name.
+        # The string cannot be parsed as a path, so it can only be the whole name of a column.
         return (whole.name,) if whole is not None else _path(names.along((column,), f"'{column}'"))
     path = parse_path(column)
     if whole is None:
@@ -148,7 +148,7 @@ class Names:
             return None
 
     def along(self, path: ColumnPath, shown: str) -> tuple[Any, ...]:
-        """Return the fields along ``path``; the ``UsageError`` for a missing one calls the path ``shown``."""
+        """Return the fields along ``path``. The ``UsageError`` for a missing field calls the path ``shown``."""
         fields: list[Any] = []
         node = self.schema
         for depth, name in enumerate(path):
@@ -185,7 +185,7 @@ class Names:
             for field in fields:
                 by_name.setdefault(field.name.lower(), []).append(field)
             if node is self.schema:
-                # A column of this name in the table is a different one; reading both is refused elsewhere.
+                # If the table has a column of this name, it is a different column; reading both is refused elsewhere.
                 for name in self._added:
                     by_name.setdefault(name.lower(), [_Added(name)])
             self._fields[id(node)] = node, by_name
@@ -224,7 +224,8 @@ _LISTED = re.compile(r"((?:[^`,]|`(?:[^`]|``)*`)+)(?:,|\Z)")
 
 
 def parse_path(name: str | Iterable[str]) -> ColumnPath:
-    """Return the path that ``name`` means: ``"a.b"`` is field ``b`` of ``a``, backticks quote a dot; a tuple is a path.
+    """Return the path that ``name`` stands for: ``"a.b"`` is the field ``b`` of ``a``, and backticks quote a dot. A
+    tuple is already a path.
 
     Raises ``UsageError`` if the name is empty or its backticks do not match.
     """
@@ -264,7 +265,7 @@ def _backticks(name: str) -> str:
 
 
 # Words that some SQL parsers do not accept as an unquoted column name.
-_RESERVED = frozenset(  # sorted, as one text
+_RESERVED = frozenset(  # sorted, in one string
     """
     ALL ALTER ANALYZE AND ANTI ANY ARRAY AS ASC BEGIN BETWEEN BINARY BY CACHE CALL CASE CAST CHECK COLUMN COMMENT COMMIT
     CONNECT_BY_ROOT CONVERT COPY CREATE CROSS CURDATE CURRENT_CATALOG CURRENT_DATE CURRENT_SCHEMA CURRENT_TIME

@@ -211,13 +211,13 @@ class _Outputs(scans.ReadOutputs):
 
 
 class TableSnapshot(_Outputs, scans.Scan):
-    """A snapshot of a table, from ``DeltaSharingTable.snapshot``; a ``delta_sharing_client.Scan``."""
+    """A ``delta_sharing_client.Scan`` of a snapshot, from ``DeltaSharingTable.snapshot``."""
 
     to_pandas = _raising_as_before(scans.Scan.to_pandas)
 
 
 class TableChanges(_Outputs, scans.Changes):
-    """A change data feed, from ``DeltaSharingTable.changes``; a ``delta_sharing_client.Changes``."""
+    """A ``delta_sharing_client.Changes`` of a change data feed, from ``DeltaSharingTable.changes``."""
 
     @_raising_as_before
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
@@ -272,7 +272,7 @@ class DeltaSharingTable(table.SharedTable):
         return TableChanges(rest=feed.rest, table=feed.table, options=feed.options, request=feed.request)
 
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
-        """Return the complete latest snapshot as a pandas frame."""
+        """Return the whole latest snapshot as a pandas frame."""
         return self.snapshot().to_pandas(dtype_backend)
 
 

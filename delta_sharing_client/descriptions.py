@@ -13,9 +13,9 @@ from delta_sharing_client.table import SharedTable, VersionChanges
 def describe_table(
     table: SharedTable, version: int | str | None = None, timestamp: str | None = None
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """Return the facts about ``table`` at a version or timestamp (default: now), and its columns.
+    """Return the facts about ``table``, and its columns, at a version or timestamp, by default of the latest version.
 
-    Columns of unsupported types are included, without ``nullable``. Errors as ``SharedTable.metadata``.
+    Columns of unsupported types are included, without ``nullable``. Raises the errors of ``SharedTable.metadata``.
     """
     details = table.metadata(version=version, timestamp=timestamp)
     protocol = details.protocol

@@ -285,7 +285,7 @@ class UnsupportedFeatureError(DeltaSharingError):
 
 
 class DataError(DeltaSharingError):
-    """The data is wrong: a length, a checksum, a type, or a value that does not fit the schema.
+    """The data is wrong: a length, a checksum or a type, or a value that does not fit the schema.
 
     Attributes
     ----------
@@ -297,11 +297,11 @@ class DataError(DeltaSharingError):
 
 
 class SchemaChangeError(DataError):
-    """The schema changed within the range in a way that one read or stream cannot span."""
+    """The schema changed within the range, so that one read or stream cannot cover all of it."""
 
 
 class IncompleteReadWarning(UserWarning):
-    """A read may not return the whole table; the message and the report of the read say why."""
+    """A read may have missed a part of the table; the message and the report of the read say why."""
 
 
 class SkillWarning(UserWarning):

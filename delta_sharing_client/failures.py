@@ -111,7 +111,7 @@ def _names(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
     cause = _find(causes, socket.gaierror)
     if cause is None:
         return None
-    # With a proxy, the host in the request is not the one that was looked up.
+    # With a proxy, the proxy's host was looked up, not the host in the request.
     host = "of the proxy" if _is_of_proxy(causes) else host.partition(":")[0]
     unknown = cause.args[:1] == (socket.EAI_NONAME,)
     return f"the host {host} cannot be resolved; check the endpoint, the network and the proxy", not unknown
@@ -212,7 +212,7 @@ def _find(causes: list[BaseException], *kinds: type[BaseException]) -> BaseExcep
 
 def _causes(error: Exception) -> list[BaseException]:
     seen: list[BaseException] = [error]
-    for candidate in seen:  # grows during the loop: causes, contexts and wrapped reasons
+    for candidate in seen:  # grows during the loop, by causes, contexts and wrapped reasons
         inner = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
         seen += [e for e in inner if isinstance(e, BaseException) and not any(e is s for s in seen)]
     return seen

@@ -26,7 +26,7 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(descriptor: int) -> None:
-        # Closing is not enough, because a process that was forked meanwhile has the file open too.
+        # Closing is not enough, because a process that was forked in the meantime has the file open as well.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
@@ -35,7 +35,8 @@ _HELD = frozenset((errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed. Return whether it was free; ``OSError`` if it cannot be locked at all."""
+    """Lock an open file until it is closed, and return whether it was free. Raises ``OSError`` if it cannot be locked
+    at all."""
     try:
         _lock(descriptor)
     except OSError as error:

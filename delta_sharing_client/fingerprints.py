@@ -57,11 +57,11 @@ class Fingerprints:
         return bool(self._runs) and bool(self.get(array.array("q", sorted(hashes(names)))).any())
 
     def number(self, name: str) -> int:
-        """Return the number of a name, 0 if it has none."""
+        """Return the number of a name; 0 if it has none."""
         return int(self.get(hashes([name]))[0]) if self._runs else 0
 
     def get(self, names: array.array[int]) -> np.ndarray:
-        """Return the number for each hash, 0 if it has none."""
+        """Return the number for each hash; 0 for a hash without a number."""
         import numpy as np
 
         searched = np.array(names, np.int64)

@@ -19,7 +19,7 @@ _PAUSE = 0.005
 _IMPORTS = "<frozen importlib._bootstrap>"
 _PACKAGE = __name__.partition(".")[0]
 
-# Whether another thread was importing during the last fork, and whether this process is the child.
+# Whether another thread was importing at the last fork, and whether this process is the child of such a fork.
 _found = False
 _is_cut_off = False
 

@@ -39,7 +39,7 @@ def by_format(
     *,
     prefers_iceberg: bool = False,
 ) -> ResultT | OtherT:
-    """Return the result of ``as_delta``, or of ``as_iceberg`` with the module for Iceberg tables.
+    """Return the result of ``as_delta``, or of ``as_iceberg``, which is called with the module for Iceberg tables.
 
     The options decide the format, or else the server does; ``prefers_iceberg`` decides for a table that has both
     formats.

@@ -84,7 +84,7 @@ _EXAMPLE = (
 
 
 class Timestamp(NamedTuple):
-    """A parsed timestamp: nanoseconds since 1970, in UTC if the text is ``zoned``, otherwise in local time."""
+    """A parsed timestamp in nanoseconds since 1970: in UTC if the string was ``zoned``, otherwise in local time."""
 
     nanoseconds: int
     zoned: bool
@@ -108,7 +108,7 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def parse_date(text: str) -> int:
-    """Parse ``yyyy-mm-dd`` (or ``yyyy-mm``, ``yyyy``: its first day) as days since 1970-01-01.
+    """Parse ``yyyy-mm-dd`` as days since 1970-01-01; ``yyyy-mm`` and ``yyyy`` mean their first day.
 
     Raises ``UsageError`` for other strings, and for a day that does not exist.
     """
@@ -137,7 +137,7 @@ def clock_nanoseconds(text: str) -> int | None:
 
 
 def format_clock(nanoseconds: int) -> str:
-    """Return ``hh:mm:ss``, and a fraction of six or nine digits if there is one, for nanoseconds since midnight."""
+    """Return nanoseconds since midnight as ``hh:mm:ss``, with a fraction of six or nine digits unless it is 0."""
     seconds, nanos = divmod(nanoseconds, NANOS_PER_SECOND)
     digits = f"{nanos:09d}"
     fraction = "" if nanos == 0 else "." + (digits if nanos % 1000 else digits[:6])
@@ -265,7 +265,7 @@ def _region_offset(zone: str, local: int) -> int | None:
 # === The civil calendar ===
 
 _DAYS_0000_TO_1970 = 719_528
-_MARCH = 60  # days before 1 March of the year 0; years start there, so that a leap day is the last day
+_MARCH = 60  # days before 1 March of the year 0; here, years start in March, so that a leap day is their last day
 
 
 def days_of(year: int, month: int, day: int) -> int | None:
@@ -295,7 +295,7 @@ def civil_of(days: Any) -> tuple[Any, Any, Any]:
 
 
 def format_date(days: int) -> str:
-    """Return ``yyyy-mm-dd`` for days since 1970-01-01; years with more than four digits have a sign."""
+    """Return days since 1970-01-01 as ``yyyy-mm-dd``; years outside 0000 to 9999 have a sign."""
     year, month, day = civil_of(days)
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 

@@ -199,7 +199,9 @@ def load_as_pandas(
 
 @_of_read(_scan)
 def load_as_arrow(scan: Scan) -> pa.Table:
-    """Return a shared table as a ``pyarrow.Table``. Parameters as in ``load_as_pandas``. Errors as ``load_as_pandas``.
+    """Return a shared table as a ``pyarrow.Table``. Parameters as in ``load_as_pandas``.
+
+    Raises the errors of ``load_as_pandas``.
 
     Examples
     --------
@@ -213,7 +215,7 @@ def load_as_arrow(scan: Scan) -> pa.Table:
 def load_as_polars(scan: Scan) -> pl.DataFrame:
     """Return a shared table as a Polars frame (extra ``polars``). Parameters as in ``load_as_pandas``.
 
-    Errors as ``load_as_pandas``, and ``UsageError`` if Polars is not installed.
+    Raises the errors of ``load_as_pandas``, and ``UsageError`` if Polars is not installed.
 
     Examples
     --------
@@ -230,8 +232,8 @@ def scan_polars(url: TableSource, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     The query's columns, filters and limits are pushed down, so it downloads only the bytes that it needs; see
     ``Scan.to_polars``. Parameters as in ``SharedTable.scan``.
 
-    Errors as ``load_as_pandas``. They are raised here if they concern the schema, otherwise when the frame is
-    collected.
+    Raises the errors of ``load_as_pandas``. They are raised here if they concern the schema, otherwise when the frame
+    is collected.
 
     Examples
     --------
@@ -251,8 +253,8 @@ def load_as_duckdb(
 
     See ``Scan.to_duckdb``; other parameters as in ``SharedTable.scan``.
 
-    Errors as ``load_as_pandas``. They are raised here if they concern the schema; when a query runs, DuckDB wraps
-    errors of the read in its own.
+    Raises the errors of ``load_as_pandas``. They are raised here if they concern the schema; when a query runs, DuckDB
+    wraps errors of the read in its own.
 
     Examples
     --------
@@ -355,7 +357,7 @@ def attach(
 
 
 def write_spark_jar(path: str | os.PathLike[str]) -> None:
-    """Write a jar with which Spark 4.0 to 4.3 pushes down queries of ``format("deltaSharing")``, of SQL and of Spark
+    """Write a jar that lets Spark 4.0 to 4.3 push down queries of ``format("deltaSharing")``, of SQL and of Spark
     Connect (extra ``spark``).
 
     Pass it to Spark's ``--jars`` or to ``add_spark_jar``. It is compiled by the JVM of this process, or by one that
@@ -396,8 +398,8 @@ def load_as_spark(
     ``spark.delta.sharing.profile`` names the profile. ``spark`` is the session, by default the active one. Of
     ``options``, only the limits of retries and time apply. Other parameters as in ``load_as_pandas``.
 
-    Errors as ``load_as_pandas``, while the read is planned; Spark raises the errors of executors when the DataFrame is
-    used.
+    Raises the errors of ``load_as_pandas``, while the read is planned; Spark raises the errors of executors when the
+    DataFrame is used.
     """
     table = _spark_table(url, delta_sharing_profile, spark)
     return table.scan(limit=limit, version=version, timestamp=timestamp, **choices).to_spark(spark)
@@ -422,8 +424,8 @@ def load_table_changes_as_pandas(
     Range, columns, filter and limit as in ``SharedTable.changes``. As in ``delta-sharing``, ``_commit_timestamp`` is an
     integer of epoch milliseconds, or a UTC timestamp if ``use_delta_format`` is ``True``.
 
-    Errors as ``load_as_pandas``, and ``SchemaChangeError`` if one schema cannot represent the changes of the whole
-    range.
+    Raises the errors of ``load_as_pandas``, and ``SchemaChangeError`` if one schema cannot represent the changes of the
+    whole range.
 
     Examples
     --------
@@ -450,7 +452,7 @@ def load_table_changes_as_pandas(
 def load_table_changes_as_arrow(changes: Changes) -> pa.Table:
     """Return the change data feed as a ``pyarrow.Table``; parameters as in ``load_table_changes_as_pandas``.
 
-    Errors as ``load_table_changes_as_pandas``.
+    Raises the errors of ``load_table_changes_as_pandas``.
     """
     return changes.to_arrow()
 
@@ -459,7 +461,7 @@ def load_table_changes_as_arrow(changes: Changes) -> pa.Table:
 def load_table_changes_as_polars(changes: Changes) -> pl.DataFrame:
     """Return the change data feed as a Polars frame; parameters as in ``load_table_changes_as_pandas``.
 
-    Errors as ``load_table_changes_as_pandas``, and ``UsageError`` if Polars is not installed.
+    Raises the errors of ``load_table_changes_as_pandas``, and ``UsageError`` if Polars is not installed.
     """
     return changes.to_polars()
 
@@ -478,8 +480,8 @@ def load_table_changes_as_spark(
 ) -> pyspark.sql.DataFrame:
     """Return the change data feed as a Spark DataFrame; see ``load_as_spark`` and ``load_table_changes_as_pandas``.
 
-    Errors as ``load_table_changes_as_pandas``, while the read is planned; Spark raises the errors of executors when the
-    DataFrame is used.
+    Raises the errors of ``load_table_changes_as_pandas``, while the read is planned; Spark raises the errors of
+    executors when the DataFrame is used.
     """
     changes = _spark_table(url, delta_sharing_profile, spark).changes(
         starting_version,
@@ -517,8 +519,8 @@ def get_table_metadata(url: TableSource, use_delta_format: bool = True) -> Table
 def get_table_protocol(url: TableSource, use_delta_format: bool = True) -> Protocol:
     """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
 
-    The parquet response format has its own reader version and does not contain the table's features. Errors as
-    ``get_table_metadata``.
+    The parquet response format has its own reader version and does not contain the table's features. Raises the errors
+    of ``get_table_metadata``.
     """
     return _table(url).protocol(response_format=response_format(None if use_delta_format else False))
 

@@ -54,7 +54,7 @@ class Reach(enum.Enum):
 
 
 class OutOfReach(OSError):
-    """A host's name resolves to an address that is not allowed. Nothing was sent there."""
+    """A host's name resolves to an address that is not allowed. Nothing was sent to it."""
 
     def __init__(self, reach: Reach) -> None:
         super().__init__("The address is not allowed.")
@@ -133,7 +133,7 @@ def _judged(origin: str, allowed: Allowed) -> str | None:
 
 
 def redirected(url: str, location: str) -> str:
-    """Return the target of a redirect to ``location`` from ``url``; it must still be checked.
+    """Return the target of a redirect to ``location`` from ``url``. The caller must still check it.
 
     ``urljoin`` removes characters that other programs keep; a location with such characters is returned unchanged.
     """
@@ -169,7 +169,7 @@ def is_here(address: str) -> bool:
         ip = ipaddress.ip_address(address)
     except ValueError:
         try:
-            # The other notations that resolvers accept: 127.1, 0x7f000001, 2130706433, 0177.0.0.1.
+            # This accepts the other notations that resolvers accept: 127.1, 0x7f000001, 2130706433, 0177.0.0.1.
             ip = ipaddress.IPv4Address(socket.inet_aton(address))
         except (OSError, ValueError):
             return False

@@ -1,4 +1,4 @@
-"""HTML tables for notebooks; all text is escaped, because it comes from outside."""
+"""HTML tables for notebooks. All text is escaped, because it comes from servers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Text(str):
 
 
 def html_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return an HTML table with a header; for a long one, the first rows and the number of further rows."""
+    """Return an HTML table with a header. A long table is cut to its first rows, and the number of further rows is
+    added."""
     rows = list(rows)
     head = "".join(f"<th {_CELL}>{_text(name)}</th>" for name in names)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:_MOST_ROWS])

@@ -49,7 +49,7 @@ class InvalidText(enum.Enum):
 
 
 class AccessMode(enum.Enum):
-    """How to access a table's data (protocol, "accessModes").
+    """How the client accesses a table's data (protocol, "accessModes").
 
     ``AUTO``: through URLs, or from the table's directory if only that is offered. ``URL``: through URLs only. ``DIR``:
     from the directory, with temporary credentials; through URLs if the directory cannot be read and URLs are offered.
@@ -270,5 +270,5 @@ def chosen(options: ReadOptions | None, default: ReadOptions) -> ReadOptions:
     """Return ``options``, or ``default`` if it is ``None``. Raises ``UsageError`` if it is neither ``ReadOptions`` nor
     ``None``."""
     if not isinstance(options, (ReadOptions, type(None))):
-        raise UsageError(f"'options' must be ReadOptions(...), found {type(options).__name__}.")
+        raise UsageError(f"'options' must be a ReadOptions value, found {type(options).__name__}.")
     return default if options is None else options

@@ -236,7 +236,7 @@ def _ask(
     )
     response = query_table(rest, table, query, response_format=request.response_format)
     if hints is not None and hinted != _columns_of(response.head.metadata):
-        # The table changed in between, so hints for the old columns could hide rows of the new ones.
+        # The table changed between the two requests, so hints for the old columns could hide rows of the new columns.
         response.close()
         query = dataclasses.replace(query, json_predicate_hints=None)
         response = query_table(rest, table, query, response_format=request.response_format)
@@ -294,7 +294,7 @@ def _query_snapshot(
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     response, state, _ = _ask(rest, table, request, options)
     files = kept(_checked_files(response, table, sys.maxsize, options, []))
-    # Nothing is left to reconcile: each logical file is listed once.
+    # There is nothing left to reconcile, because each logical file is listed once.
     snapshot = Snapshot(
         version=response.head.version,
         timestamp_ms=None,
@@ -401,8 +401,8 @@ def _by_access_mode(
     by_url: Callable[[], ResultT],
     by_directory: Callable[[], ResultT],
 ) -> tuple[ResultT, str | None]:
-    """Return the result in the access mode ``options.access_mode``; if another mode was used, also the mode and the
-    reason."""
+    """Return the result in the access mode ``options.access_mode``. If a different mode was used, also return this mode
+    and the reason."""
     if options.access_mode is AccessMode.DIR:
         try:
             return by_directory(), None
@@ -507,12 +507,12 @@ def _typed_hints(
         # Older servers refuse the metadata of an old version, or return the current one; hints are optional.
         return None, None
     assert bound is not None
-    # No hints for columns that the read adds, which servers do not know, and for columns with a collation, because
-    # filters compare without it.
+    # Hints must not name columns that the read adds, because servers do not know them, nor columns with a collation,
+    # because filters compare without it.
     unsaid = {field.name for field in request.added_fields}
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
-    # No hints for text that may be replaced (``invalid_text``), because a server's statistics describe the original
-    # text.
+    # Nor may hints name columns whose text may be replaced (``invalid_text``), because a server's statistics describe
+    # the original text.
     partition_columns = described.metadata.partition_columns
     unsaid |= {path[0] for path in unbounded_paths(bound, options)} - set(partition_columns)
     parts = bound.children if isinstance(bound, And) else (bound,)

@@ -57,7 +57,7 @@ def relation(
             "name": [table.name for table in listed],
         }
         return connection.from_arrow(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])))
-    # Listings do not need DuckDB.
+    # Imported here, because listings do not need DuckDB.
     from delta_sharing_client.outputs.dataset import create_views
 
     create_views(connection, {name: scan_of(client.table(name)) for name in tables})
@@ -67,7 +67,8 @@ def relation(
 
 @contextlib.contextmanager
 def errors_of(client: SharingClient) -> Iterator[None]:
-    """Raise errors of DuckDB as ``UsageError``; for an unknown name, suggest full names of shared tables."""
+    """Turn errors of DuckDB into ``UsageError``. For an unknown name, the message suggests full names of shared
+    tables."""
     duckdb = optional.load("duckdb", "duckdb")
     try:
         yield

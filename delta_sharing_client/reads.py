@@ -84,7 +84,7 @@ class Read:
         return self._asking(columns=columns)
 
     def where(self: ReadT, condition: Filter) -> ReadT:
-        """Return a copy that also applies ``condition``: SQL text, tuples or ``ds.col("a") > 1``.
+        """Return a copy that also applies ``condition``: an SQL string, tuples or ``ds.col("a") > 1``.
 
         Raises ``UsageError`` if the condition is not understood. Its columns and types are checked when the read runs.
 
@@ -156,7 +156,7 @@ class Read:
         """The Arrow schema of the rows. This sends a request, but lists no files, or only the beginning of a change
         feed.
 
-        Errors as ``plan``.
+        Raises the errors of ``plan``.
 
         Examples
         --------
@@ -179,8 +179,8 @@ class Read:
         return self._reports[-1] if self._reports else None
 
     def explain(self) -> str:
-        """Describe in text which files, columns and bytes would be read, and which are skipped and why. Errors as
-        ``plan``.
+        """Describe in text which files, columns and bytes would be read, and which are skipped and why. Raises the
+        errors of ``plan``.
 
         Examples
         --------
@@ -190,7 +190,7 @@ class Read:
         return Text(explain(self.plan()))
 
     def to_batches(self, *, eager: bool = True, rows: int | None = None) -> Batches:
-        """Return the rows as an iterator of Arrow record batches, in stable order and bounded memory.
+        """Return the rows as an iterator of Arrow record batches, in a stable order and with bounded memory.
 
         The first batches arrive while the server still lists files. The result is complete only if the iterator ends
         without an error. Every batch has exactly ``schema``. The iterator is a context manager. ``close``, from any
@@ -232,8 +232,8 @@ class Read:
         empty if there is nothing to read. A read with a limit is one part.
 
         A part renews expired URLs for the version that was planned, so a pickled part contains credentials: protect it
-        as you protect the profile. Raises ``UsageError`` if ``count`` is not an integer of 1 or more. Other errors as
-        ``plan``, and ``TransportError`` or ``DataError`` if a footer cannot be read.
+        as you protect the profile. Raises ``UsageError`` if ``count`` is not an integer of 1 or more. Other errors are
+        those of ``plan``, and ``TransportError`` or ``DataError`` if a footer cannot be read.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class Read:
         """Return the number of rows: from the log if it states the number, otherwise from the files, without reading a
         column.
 
-        Deletion vectors are read, and their numbers of rows compared with the log. Errors as ``to_arrow``.
+        Deletion vectors are read, and their numbers of rows compared with the log. Raises the errors of ``to_arrow``.
 
         Examples
         --------

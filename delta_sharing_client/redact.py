@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 MASK = "***"
 
-# The query string of a pre-signed URL is a credential; so is the user info in a URL.
+# The query string of a pre-signed URL is a credential, and so is the user info in a URL.
 _QUERY = re.compile(r"(https?://[^\s\"'?#<>]+)[?#][^\s\"'<>]*")
 _USERINFO = re.compile(r"(https?://)[^\s/@\"']+@")
 _URL = re.compile(r"https?://[^\s\"'<>]+")
@@ -69,7 +69,7 @@ class Secret:
 def secret_hash(*texts: str) -> int:
     """Return a hash of strings that may be secret. It is keyed with a key of this process, so that it reveals nothing
     about them."""
-    import hashlib  # here, as it loads OpenSSL
+    import hashlib  # imported here, because it loads OpenSSL
 
     digest = hashlib.blake2b(key=_HASH_KEY, digest_size=16)
     for text in texts:

@@ -88,7 +88,7 @@ _TEMPORARY_SUFFIX = ".part"
 _PART = 4 * 1024 * 1024
 # If a server states a larger size for a file, a request to the storage checks it first.
 _BELIEVED = 1 << 30
-# Properties that do not apply to a copy: its commits are updates, not the changes of the table.
+# Properties that do not apply to a copy, because its commits are updates of the copy, not the commits of the table.
 _NOT_COPIED = (
     "delta.enablechangedatafeed",
     "delta.enableincommittimestamps",
@@ -159,7 +159,7 @@ def replicate(
 
 
 def _refuse_links(root: Path) -> None:
-    """Refuse a copy with symbolic links that lead out of its directory."""
+    """Raise ``UsageError`` for a copy with symbolic links, which may lead out of its directory."""
     for name in (LOG_DIRECTORY, _DATA, _VECTORS, _LOCK):
         if (root / name).is_symlink():
             raise UsageError(
@@ -440,7 +440,7 @@ class Copies:
         self._most = context.options.max_concurrent_requests
 
     def files(self, wanted: Iterable[tuple[FileTask, Path]]) -> dict[Path, str]:
-        """Download each task's data file unchanged to its path; return the checksum (``_digest_of``) of each.
+        """Download each task's data file unchanged to its path, and return the checksum (``_digest_of``) of each file.
 
         A path exists only once its file is complete and on disk: the bytes are first written to a temporary name that
         ends in ``_TEMPORARY_SUFFIX``. Interrupted downloads are resumed, lengths are checked, and several files are

@@ -1,4 +1,4 @@
-"""Retries of requests to servers and storage: how long to wait, and when to give up."""
+"""Retries requests to servers and storage: decides how long to wait, and when to give up."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ class Tries:
         self._began = time.monotonic()
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """Return the result of ``attempt()``, which is repeated while it raises ``Transient``. Errors as ``failed``."""
+        """Return the result of ``attempt()``, which is repeated while it raises ``Transient``.
+
+        Raises the errors of ``failed``.
+        """
         while True:
             try:
                 return attempt()
@@ -149,7 +152,7 @@ class Tries:
             state = self._state
         except OSError:  # tenacity cannot be imported, because no file descriptor is left
             raise failure.error from None
-        # tenacity stores some counts per thread, and this may be a different thread.
+        # tenacity stores some counts per thread, and each attempt may be on a different thread.
         state.retry_object.begin()
         state.set_exception((Transient, failure, None))
         seconds = cast(float, state.retry_object.iter(state))

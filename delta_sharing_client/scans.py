@@ -43,7 +43,7 @@ class ReadOutputs(Read, AsyncOutputs):
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``.
 
-        Errors as ``to_batches``; pyarrow passes on the errors of the iterator.
+        Raises the errors of ``to_batches``; pyarrow passes on the errors of the iterator.
 
         Examples
         --------
@@ -76,7 +76,7 @@ class ReadOutputs(Read, AsyncOutputs):
         """Return all rows as a pandas frame.
 
         Raises ``UsageError`` if ``dtype_backend`` is unknown, or a date lies beyond what the dtype holds. Other errors
-        as ``to_arrow``.
+        are those of ``to_arrow``.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class ReadOutputs(Read, AsyncOutputs):
     def to_polars(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
         """Return all rows as a Polars frame (extra ``polars``).
 
-        Raises ``UsageError`` if Polars is not installed. Other errors as ``to_arrow``.
+        Raises ``UsageError`` if Polars is not installed. Other errors are those of ``to_arrow``.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class ReadOutputs(Read, AsyncOutputs):
     def _polars_batches(
         self, plan: ScanPlan | ScanStream | None = None, *, eager: bool = True, is_filtered_again: bool = False
     ) -> Batches:
-        """Return the rows as batches, which may have Arrow's view types. Errors as ``to_batches``."""
+        """Return the rows as batches, which may have Arrow's view types. Raises the errors of ``to_batches``."""
         plan = plan or self._stream()
         context = dataclasses.replace(plan.context, for_polars=True, is_filtered_again=is_filtered_again)
         return self._run(dataclasses.replace(plan, context=context), eager=eager)
@@ -151,7 +151,7 @@ class ReadOutputs(Read, AsyncOutputs):
 
         Its geometries are the table's columns of the types ``geometry`` and ``geography``, each with its coordinate
         reference system. GeoPandas computes in the plane, even for geographies. Raises ``UsageError`` if no column
-        holds a geometry, or GeoPandas is not installed. Other errors as ``to_arrow``.
+        holds a geometry, or GeoPandas is not installed. Other errors are those of ``to_arrow``.
 
         Examples
         --------
@@ -172,8 +172,8 @@ to_pandas().
 
         Every query of the relation reads again and downloads only the bytes that its columns and filters need. On the
         default connection, ``duckdb.sql("SELECT ... FROM relation")`` can use the relation, too. Each thread needs its
-        own connection. Raises ``UsageError`` if DuckDB is not installed. Other errors as ``plan``; errors of a query
-        are raised by DuckDB and contain ours.
+        own connection. Raises ``UsageError`` if DuckDB is not installed. Other errors are those of ``plan``; errors of
+        a query are raised by DuckDB and contain ours.
 
         Examples
         --------
@@ -191,7 +191,8 @@ to_pandas().
         """Write the rows to one Parquet file, in bounded memory, and return the number of rows.
 
         The file gets its name only when it is complete. If the read fails, an existing file stays unchanged, and no
-        partial file is left. Raises ``UsageError`` if the file cannot be written. Other errors as ``to_arrow``.
+        partial file is left. Raises ``UsageError`` if the file cannot be written. Other errors are those of
+        ``to_arrow``.
 
         Examples
         --------
@@ -201,8 +202,9 @@ to_pandas().
         return self._to_file(path, FileFormat.PARQUET)
 
     def to_csv(self, path: str | os.PathLike[str]) -> int:
-        """Like ``to_parquet``, but write a CSV file with a header; nested values are JSON text. Errors as
-        ``to_parquet``.
+        """Like ``to_parquet``, but write a CSV file with a header; nested values are JSON text.
+
+        Raises the errors of ``to_parquet``.
 
         Examples
         --------
@@ -216,7 +218,9 @@ to_pandas().
         return self._to_file(path, FileFormat.CSV)
 
     def to_ipc(self, path: str | os.PathLike[str]) -> int:
-        """Like ``to_parquet``, but write an Arrow IPC file (also known as Feather). Errors as ``to_parquet``.
+        """Like ``to_parquet``, but write an Arrow IPC file (also known as Feather).
+
+        Raises the errors of ``to_parquet``.
 
         Examples
         --------
@@ -228,7 +232,7 @@ to_pandas().
     def to_jsonl(self, path: str | os.PathLike[str]) -> int:
         """Like ``to_parquet``, but write one JSON object per line, with the values that ``--json`` prints.
 
-        Errors as ``to_parquet``.
+        Raises the errors of ``to_parquet``.
 
         Examples
         --------
@@ -246,7 +250,7 @@ to_pandas().
         Numbers of more than 15 digits, which Excel would round, and dates before March 1900 are text; text is never a
         formula. Timestamps have milliseconds, and are in UTC if the header says so. Nested values are JSON text. Raises
         ``UsageError`` and leaves no file if there are more than 1,048,575 rows, or a string has more than 32,767
-        characters. Other errors as ``to_parquet``.
+        characters. Other errors are those of ``to_parquet``.
 
         Examples
         --------
@@ -270,7 +274,7 @@ to_pandas().
     def to_dataset(self) -> SharedDataset:
         """Return the read as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down to one.
 
-        Errors as ``plan``, if they concern the schema; the scanner raises the errors of a read.
+        Raises the errors of ``plan``, if they concern the schema; the scanner raises the errors of a read.
 
         Examples
         --------
@@ -284,8 +288,8 @@ to_pandas().
     def to_spark(self, spark: pyspark.sql.SparkSession | None = None) -> pyspark.sql.DataFrame:
         """Return the rows as a Spark DataFrame, read on the executors (extra ``spark``).
 
-        Raises ``UsageError`` if PySpark is not installed, or there is no session. Other errors as ``plan``; Spark
-        raises the errors of executors when the DataFrame is used.
+        Raises ``UsageError`` if PySpark is not installed, or there is no session. Other errors are those of ``plan``;
+        Spark raises the errors of executors when the DataFrame is used.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""``SharedTable``: the description of a table, and its reads."""
+"""``SharedTable``, which describes a table and creates its reads."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class SharedTable:
         return printable(f"SharedTable({self.name})")
 
     def _repr_html_(self) -> str:
-        """Show the server's description of the table, columns first, or the error."""
+        """Show the server's description of the table, with the columns first, or the error."""
         given = f"client.table('{self.name}')"
         ways = {"rows": f"{given}.head()", "columns and size": f"{given}.metadata()", "versions": f"{given}.history()"}
         try:
@@ -255,19 +255,19 @@ class SharedTable:
     def protocol(self, *, response_format: ResponseFormat | str = ResponseFormat.AUTO) -> Protocol:
         """Return the reader and writer versions and the features that the table needs.
 
-        The parquet response format has its own reader version, 1, and does not contain the table's features. Errors as
-        ``metadata``.
+        The parquet response format has its own reader version, 1, and does not contain the table's features. Raises the
+        errors of ``metadata``.
         """
         return self._describe(None, None, response_format).protocol
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's current Arrow schema. This sends a request. Errors as ``metadata``."""
+        """The table's current Arrow schema. This sends a request. Raises the errors of ``metadata``."""
         return self.metadata().schema
 
     @property
     def columns(self) -> list[str]:
-        """The names of the table's columns. This sends a request. Errors as ``metadata``.
+        """The names of the table's columns. This sends a request. Raises the errors of ``metadata``.
 
         Examples
         --------
@@ -279,7 +279,7 @@ class SharedTable:
     def to_pandas(self, dtype_backend: str | None = None) -> pd.DataFrame:
         """Return the whole table as a pandas frame, as ``scan().to_pandas(dtype_backend)`` does.
 
-        Errors as ``Scan.to_pandas``.
+        Raises the errors of ``Scan.to_pandas``.
 
         Examples
         --------
@@ -289,7 +289,7 @@ class SharedTable:
         return self.scan().to_pandas(dtype_backend)
 
     def to_arrow(self) -> pa.Table:
-        """Return the whole table as a ``pyarrow.Table``. Errors as ``Scan.to_arrow``.
+        """Return the whole table as a ``pyarrow.Table``. Raises the errors of ``Scan.to_arrow``.
 
         Examples
         --------
@@ -305,7 +305,9 @@ class SharedTable:
     def to_polars(self, lazy: Literal[True]) -> pl.LazyFrame: ...
 
     def to_polars(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
-        """Return the whole table as a Polars frame, as ``scan().to_polars(lazy)`` does. Errors as ``Scan.to_polars``.
+        """Return the whole table as a Polars frame, as ``scan().to_polars(lazy)`` does.
+
+        Raises the errors of ``Scan.to_polars``.
 
         Examples
         --------
@@ -315,7 +317,7 @@ class SharedTable:
         return self.scan().to_polars(lazy=True) if lazy else self.scan().to_polars()
 
     def count(self) -> int:
-        """Return the number of rows, as ``scan().count()`` does. Errors as ``Scan.count``.
+        """Return the number of rows, as ``scan().count()`` does. Raises the errors of ``Scan.count``.
 
         Examples
         --------
@@ -336,7 +338,7 @@ class SharedTable:
     ) -> pd.DataFrame:
         """Return the first ``rows`` rows as a pandas frame; ``columns`` and ``filter`` as in ``scan``.
 
-        Errors as ``Scan.to_pandas``.
+        Raises the errors of ``Scan.to_pandas``.
 
         Examples
         --------
@@ -454,7 +456,7 @@ class SharedTable:
         response_format: ResponseFormat | str = ResponseFormat.AUTO,
         options: ReadOptions | None = None,
     ) -> Follow:
-        """Return the table's rows and then its changes, step by step, for ``for`` and ``async for``.
+        """Return an iterator of the table's rows and then of its changes, step by step, for ``for`` and ``async for``.
 
         A step that was not committed is repeated with the same versions; see ``Follow`` and docs/following.md. Raises
         ``UsageError`` for arguments that cannot be used as given. The loop raises the errors of ``Follow``.

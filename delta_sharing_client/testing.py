@@ -113,7 +113,8 @@ with contextlib.suppress(ModuleNotFoundError):
 
     @pytest.fixture
     def delta_sharing_server() -> Iterator[Callable[..., Server]]:
-        """A function that starts a server, with the arguments of `running`; the servers stop at the end of the test."""
+        """Return a function that starts a server, with the arguments of `running`. The servers stop at the end of the
+        test."""
         with contextlib.ExitStack() as stack:
             yield lambda tables=None, **options: stack.enter_context(running(tables, **options))
 

@@ -1,4 +1,5 @@
-"""Access modes of a table: URLs of its files, or credentials for its directory (protocol, "Access Modes")."""
+"""The access modes of a table: by URLs of its files, or with credentials for its directory (protocol, "Access
+Modes")."""
 
 from __future__ import annotations
 

@@ -446,7 +446,7 @@ def _error(request: Request, error: ApiError) -> Response:
     body = b"" if request.method == "HEAD" else json.dumps({"errorCode": error.code, "message": error.message}).encode()
     response = Response(body, status_code=error.status, headers=error.headers, media_type=_JSON)
     if error.status == 413:
-        response.headers["connection"] = "close"  # do not wait for the rest of the body
+        response.headers["connection"] = "close"  # the rest of the body is not awaited
     return response
 
 

@@ -20,12 +20,12 @@ import yaml
 from .catalog import READY, AssetEntry, AssetKind, VersionEntry, asset_id, split_name, unique_assets
 from .errors import ConfigError, shown
 
-# OpenSharing, "Names".
+# The names that OpenSharing, "Names", allows.
 _NAME = re.compile(r"[^ /\x00-\x1f\x7f]{1,255}").fullmatch
 Location = Union[str, "os.PathLike[str]"]
 STATUSES = ("PENDING_REGISTRATION", "FAILED_REGISTRATION", READY)
 _SKILL_FILE = "SKILL.md"
-# OpenSharing, "AgentSkill Object", and the lengths of its fields.
+# The limits of OpenSharing, "AgentSkill Object".
 _SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch
 _MOST_NAME, _MOST_DESCRIPTION, _MOST_COMPATIBILITY = 64, 1024, 500
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -79,10 +79,12 @@ def model(
     full_name = ".".join(names)
     known = [one.version for one in versions]
     if len(set(known)) < len(known):
-        raise ConfigError(f"The model '{full_name}' has the same version twice.")
+        raise ConfigError(f"The model '{full_name}' has two versions with the same number.")
     for alias, number in (aliases or {}).items():
         if number not in known:
-            raise ConfigError(f"The alias '{alias}' of the model '{full_name}' names version {number}, which it lacks.")
+            raise ConfigError(
+                f"The alias '{alias}' of the model '{full_name}' names version {number}, which does not exist."
+            )
     entry = _entry(AssetKind.MODEL, names, storage, about)
     return dataclasses.replace(entry, versions=versions, aliases=aliases or {})
 

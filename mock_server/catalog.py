@@ -66,7 +66,7 @@ class TableEntry:
 
     @property
     def access_modes(self) -> tuple[str, ...]:
-        """``url`` and ``dir``, if they are offered; directory access includes the history."""
+        """The offered access modes, ``url`` and ``dir``; directory access includes the history."""
         whole = self.storage is not None and self.history_shared and self.start_version == 0
         possible = (URL_ACCESS, DIRECTORY_ACCESS) if whole else (URL_ACCESS,)
         return possible if self.modes is None else tuple(mode for mode in possible if mode in self.modes)
@@ -97,7 +97,7 @@ class AssetKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionEntry:
-    """A version of a shared model: its directory, as a URL, and other fields of the protocol's object."""
+    """A version of a shared model: the URL of its directory, and other fields of the protocol's object."""
 
     version: int
     storage: str
@@ -130,7 +130,7 @@ class AssetEntry:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """The URLs of all its directories."""
+        """The URLs of all directories of the asset."""
         return tuple(filter(None, (self.storage, *(version.storage for version in self.versions))))
 
     def version(self, text: str) -> VersionEntry:
@@ -179,7 +179,7 @@ class Catalog:
         return _unique([*declared, *(item.schema for item in self._items if item.share == found)])
 
     def schema(self, share: str, name: str) -> tuple[str, str]:
-        """Return share and schema in their own spelling; 404 if they do not exist."""
+        """Return the share and the schema in their own spelling; 404 if they do not exist."""
         for schema in self.schemas_of(share):
             if schema.lower() == name.lower():
                 return self.share(share), schema
@@ -282,7 +282,7 @@ def formats_of(location: Path) -> tuple[TableFormat, ...]:
 
 
 def entry(share: str, schema: str, name: str, location: str | os.PathLike[str]) -> TableEntry:
-    """Return a table that is shared with its whole history: a local directory, or an address in S3."""
+    """Return an entry for a table in a local directory or at an S3 address, which is shared with its whole history."""
     address = expanded(location)
     if "://" in address:
         return TableEntry(share, schema, name, Path(), table_id(share, schema, name), storage=address.rstrip("/"))

@@ -41,7 +41,7 @@ class Connection:
         with os.fdopen(os.dup(file), "rb", buffering=0) as stream:
             try:
                 if protocol.transport.get_extra_info("sslcontext") is not None:
-                    raise NotImplementedError("what is encrypted passes through this process")
+                    raise NotImplementedError("encrypted data must pass through this process")
                 sent = await loop.sendfile(protocol.transport, stream, offset, count, fallback=False)
             except (NotImplementedError, asyncio.SendfileNotAvailableError):
                 sent = await self._copy_file(file, offset, count)
@@ -64,7 +64,8 @@ class Connection:
         self._protocol.transport.write(data)
 
     async def pour(self, pieces: Iterable[bytes], *, pause: float = 0.0) -> None:
-        """Write bytes outside HTTP's framing until they or the connection end, ``pause`` seconds after each."""
+        """Write pieces outside HTTP's framing until there are no more or the connection ends, with ``pause`` seconds
+        after each."""
         for piece in pieces:
             if self._protocol.transport.is_closing():
                 break
@@ -87,7 +88,7 @@ class Connection:
         while transport.get_write_buffer_size() and not transport.is_closing():
             await asyncio.sleep(0.001)
         peer = transport.get_extra_info("socket")
-        if peer is not None and peer.fileno() >= 0:  # unless the client was faster
+        if peer is not None and peer.fileno() >= 0:  # unless the client has already closed it
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._protocol.cycle.disconnected = True
         transport.abort()

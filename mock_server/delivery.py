@@ -87,7 +87,7 @@ class Delivery:
 
 
 class _Sending:
-    """One response: counts it, delays it and damages its body."""
+    """Sends one response: counts it, delays it and applies the faults of its body."""
 
     def __init__(self, scope: Scope, send: Send, faults: FaultSet, target: Target, throttle: Throttle | None) -> None:
         self.status = 0
@@ -187,7 +187,7 @@ class _SpoiltBody:
             return
         body, promised = bytes(self._body), len(self._body)
         if "lose-lines" in self._faults:
-            lines = body.splitlines(keepends=True)  # of bytes: splits at CR and LF only, and JSON has no raw CR
+            lines = body.splitlines(keepends=True)  # bytes are split only at CR and LF, and JSON contains no raw CR
             body = b"".join(lines[: max(0, len(lines) - int(self._faults["lose-lines"]))])
             promised = len(body)
         if "corrupt-body" in self._faults and body:
@@ -231,7 +231,7 @@ class _SpoiltBody:
 
 
 def _gzip(body: bytes, kept: float | None) -> bytes:
-    """Return ``body`` compressed; with ``kept``, only this fraction of its lines, and no trailer."""
+    """Return ``body`` compressed. With ``kept``, the result has only this fraction of the lines, and no trailer."""
     packer = zlib.compressobj(wbits=31)
     lines = body.splitlines(keepends=True)
     if kept is None:

@@ -196,7 +196,8 @@ class _OrdersTable:
         return [*actions, added, self._writer.change_file(changes, {"country": country})]
 
     def _compact(self, country: str, day: int) -> list[Action]:
-        """Compact the files of a country into one, without deleted rows; no data changes, and rows keep their ids."""
+        """Compact the files of a country into one file without deleted rows. No data changes, and rows keep their
+        ids."""
         files, self._live[country] = self._live[country], []
         kept = [self._with_lineage(add, rows).filter(pc.invert(self._deleted_mask(add, rows))) for add, rows in files]
         removed = [remove(add, _day(day), data_change=False) for add, _ in files]

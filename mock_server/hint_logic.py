@@ -42,7 +42,7 @@ class NotUnderstood(ValueError):
 
 
 def combined(tests: list[Test], combine: Callable[[Outcome, Outcome], Outcome]) -> Test:
-    """Return the conjunction or disjunction of two tests or more; ``combine`` is `all_of` or `any_of`."""
+    """Return the conjunction or disjunction of two or more tests; ``combine`` is `all_of` or `any_of`."""
 
     def test(spans: Callable[[str], Span]) -> Outcome:
         result = tests[0](spans)

@@ -59,7 +59,7 @@ def find_column(name: object, value_type: object, schema: StructType, *, any_typ
     if any_type:
         return field.name, kind or Kind.STRING
     if kind is None:
-        raise NotUnderstood(f"columns of the type of {name} are not compared")
+        raise NotUnderstood(f"columns with the type of {name} are not compared")
     if value_type is not None and kind not in _VALUE_TYPES.get(str(value_type), ()):
         raise NotUnderstood(f"column {name} is {kind.value}, not {value_type}")
     return field.name, kind

@@ -138,10 +138,10 @@ def _node(node: Any, schema: StructType, depth: int) -> Test:
     if depth > MAX_DEPTH:
         raise NotUnderstood(f"deeper than {MAX_DEPTH} levels")
     if not isinstance(node, dict):
-        raise NotUnderstood("a predicate is an object with an op")
+        raise NotUnderstood("a predicate must be an object with an op")
     operation, children = node.get("op"), node.get("children", [])
     if not isinstance(children, list) or not isinstance(operation, str):
-        raise NotUnderstood("a predicate has an op and a list of children")
+        raise NotUnderstood("a predicate must have an op and a list of children")
     if operation in ("and", "or"):
         if len(children) < 2:
             raise NotUnderstood(f"{operation} needs two children or more")
@@ -156,7 +156,7 @@ def _node(node: Any, schema: StructType, depth: int) -> Test:
     if operation == "column":
         name, kind = find_column(node.get("name"), node.get("valueType"), schema)
         if kind is not Kind.BOOL:
-            raise NotUnderstood("only a boolean column is a predicate by itself")
+            raise NotUnderstood("only a boolean column can be a predicate by itself")
         return comparison("equal", name, True, True)
     raise NotUnderstood(f"op {operation} with {len(children)} children")
 
@@ -175,7 +175,7 @@ def _null_check(child: Any, schema: StructType) -> Test:
 def _leaf_comparison(operation: str, children: list[Any], schema: StructType) -> Test:
     left, right = children
     if not isinstance(left, dict) or not isinstance(right, dict):
-        raise NotUnderstood("the children of a comparison are objects")
+        raise NotUnderstood("the children of a comparison must be objects")
     if left.get("op") == "literal" and right.get("op") == "column":
         left, right = right, left
         swapped = {"lessThan": "greaterThan", "lessThanOrEqual": "greaterThanOrEqual"}
@@ -185,12 +185,12 @@ def _leaf_comparison(operation: str, children: list[Any], schema: StructType) ->
         raise NotUnderstood("a comparison needs a column and a literal")
     name, kind = find_column(left.get("name"), left.get("valueType"), schema)
     if right.get("valueType") != left.get("valueType"):
-        raise NotUnderstood("column and literal must have one valueType")
+        raise NotUnderstood("column and literal must have the same valueType")
     value = right.get("value")
     if not isinstance(value, str):
-        raise NotUnderstood("a literal's value is a string")
+        raise NotUnderstood("a literal's value must be a string")
     if value == "null" and kind is not Kind.STRING:
-        return lambda spans: NULL | TRUE  # a null literal of the JVM client: keep every file
+        return lambda spans: NULL | TRUE  # the JVM client's null literal, which keeps every file
     return comparison(operation, name, *literal_bounds(value, kind))
 
 

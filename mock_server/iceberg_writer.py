@@ -41,7 +41,7 @@ class DataFile:
     deleted: frozenset[int] = frozenset()
 
     def live_rows(self) -> pa.Table:
-        """Return the rows with their lineage, without those that are deleted."""
+        """Return the rows that are not deleted, with their lineage."""
         assert self.first_row_id is not None, "it is committed"
         count = self.rows.num_rows
         derived = {

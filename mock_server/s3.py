@@ -83,7 +83,7 @@ class S3Tables:
             raise data_lost(f"The log of the table '{entry.full_name}' cannot be read: {_reason(error)}.") from error
 
     def grant(self, entry: TableEntry, lifetime: float) -> S3Grant:
-        """Return a grant for URLs of a table's files that are valid for ``lifetime`` seconds."""
+        """Return a grant that signs URLs for a table's files; they are valid for ``lifetime`` seconds."""
         assert entry.storage is not None
         return S3Grant(self._client("s3"), entry.storage, lifetime)
 

@@ -62,7 +62,7 @@ class Signer:
         self._generation += 1
 
     def grant(self, origin: str, table_id: str, *, expired: bool = False) -> Grant:
-        """Return a grant for the URLs of one response; ``origin`` is scheme and host, ``https://host:port``.
+        """Return a grant for the URLs of one response; ``origin`` is their scheme and host, ``https://host:port``.
 
         With ``expired``, the URLs have already expired.
         """

@@ -1,7 +1,7 @@
-"""Responses about tables: version, metadata, query, change data feed; checked, filtered, split into pages, as lines.
+"""The APIs of tables: version, metadata, query and change data feed. Requests are checked; responses are filtered,
+split into pages and written as lines.
 
-A response is planned first (while a status code can still report a refusal), and its lines are made while they are
-sent.
+A response is planned first, while a status code can still report a refusal; its lines are created while they are sent.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ _LINES_AT_ONCE = 1000
 _CACHED_PLANS = 8
 
 Item = Union[AddFile, Change, tuple[Union[Protocol, Metadata], int]]
-"""What one line after the head is made of: a live file, a changed file, or a protocol or metadata of a version."""
+"""The content of one line after the head: a live file, a changed file, or a protocol or metadata with its version."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """What a response depends on besides its parameters: the request's headers, and the origin for its URLs."""
+    """The properties of a request, besides its parameters, on which the response depends: its headers, and the origin
+    for URLs."""
 
     capabilities: Capabilities
     file_id_hash: FileIdHash | None
@@ -52,7 +53,7 @@ class Caller:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineResponse:
-    """A response: the version for its header, its format, and its lines, in chunks."""
+    """A response: the version for its header, its format, and chunks of its lines."""
 
     version: int
     format: Format
@@ -69,13 +70,13 @@ class _Plan:
     items: Sequence[Item]
     # The last version of a range; equal to ``version`` for a snapshot.
     end: int
-    # For time travel: the version and its time, which are stated on every live file.
+    # The version and its time, which every live file states in a response to time travel.
     stated: tuple[int, int | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cut:
-    """The requested page of a plan: the request, and its page token, if any."""
+    """The requested page of a plan: the requested size and the content of the page token, if any."""
 
     paging: Paging
     checksum: str
@@ -112,7 +113,7 @@ class TableApis:
     def metadata(
         self, entry: TableEntry, caller: Caller, version: int | None, timestamp_ms: int | None
     ) -> LineResponse:
-        """Return protocol and metadata, of the latest or the requested version."""
+        """Return the protocol and metadata of the latest or the requested version."""
         table = self.table(entry)
         travels = version is not None or timestamp_ms is not None
         snapshot = table.snapshot(table.travel(version, timestamp_ms) if travels else table.latest_version())
@@ -167,7 +168,7 @@ class TableApis:
     # --- plans ---
 
     def _plan(self, key: tuple[object, ...], paging: Paging, make: Callable[[], _Plan]) -> _Plan:
-        """Return the plan under ``key``; it is kept while its pages are read."""
+        """Return the plan for ``key``, which is kept while its pages are read."""
         if not paging.asked:
             return make()
         with self._lock:
@@ -371,7 +372,7 @@ def _render(renderer: Renderer, items: Sequence[Item], stated: tuple[int, int | 
 
 
 def _page_end(items: Sequence[Item], start: int, limit: int | None) -> int:
-    """Return the end of the page that starts at ``start``: after ``limit`` files; other lines do not count."""
+    """Return the end of the page that starts at ``start`` and has ``limit`` files; other lines do not count."""
     if limit is None:
         return len(items)
     if start < len(items) and isinstance(items[start], AddFile):

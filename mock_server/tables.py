@@ -21,7 +21,7 @@ _CACHED_SNAPSHOTS = 4
 
 
 class SharedTable:
-    """One table of the catalog; every request sees new commits. Thread-safe."""
+    """One table of the catalog. Every request sees the commits made before it. Thread-safe."""
 
     def __init__(self, entry: TableEntry) -> None:
         self.entry = entry
@@ -140,7 +140,7 @@ class SharedTable:
             size = self._size_on_disk(remove)
         if values is None and self.snapshot(version).metadata.partition_columns:
             raise DataError(
-                f"The tombstone of version {version} has no partition values, nor has the version before its file.",
+                f"The tombstone in version {version} has no partition values, and the version before lacks its file.",
                 table=self.entry.full_name,
                 version=version,
             )
@@ -155,7 +155,7 @@ class SharedTable:
             return resolve(self.entry.location, remove.path).stat().st_size
         except OSError as error:
             raise DataError(
-                "A tombstone has no size, and the file is neither in the version before nor on disk.",
+                "A tombstone has no size, and its file is neither in the version before nor on disk.",
                 table=self.entry.full_name,
             ) from error
 

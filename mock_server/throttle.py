@@ -7,7 +7,7 @@ import time
 
 
 class Throttle:
-    """Limits the rate of sending. All uses must be in one event loop.
+    """Limits the rate of sending. Use it in one event loop only.
 
     Each piece gets the next time slot of a common schedule, so concurrent responses take turns and share the rate.
     """

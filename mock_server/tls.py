@@ -23,7 +23,7 @@ class Tls:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise ConfigError("A certificate needs its key, and a key its certificate: give both files.")
+            raise ConfigError("A certificate and its key are needed together: give both files.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Asked:
 
 
 class Mistake(Exception):
-    """A mistake in what a person has typed.
+    """A mistake in an input of the page.
 
     ``field`` is the name of the input; ``place`` has the position of the mistake's first character in it, and the
     position after its last character, if known.

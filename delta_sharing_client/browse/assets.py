@@ -1,4 +1,4 @@
-"""Shares, schemas and assets of all kinds, and the facts about assets other than tables."""
+"""Requests about shares, schemas and assets of all kinds, and for the facts about assets other than tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def schemas(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def listed(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the assets of a schema, or of a whole share: kind, schema and name of each."""
+    """Return the kind, schema and name of each asset in a schema, or in a whole share."""
     names, entries = assets_in(session.client.rest, asked.text("share"), asked.text("schema") or None)
     return {
         "schemas": names,

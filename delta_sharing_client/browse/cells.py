@@ -46,7 +46,7 @@ def _text(value: object) -> str | None:
     try:
         return compact_json(value)
     except (TypeError, ValueError):
-        # An extension type of Arrow.
+        # The value has an extension type of Arrow.
         return str(value)
 
 

@@ -1,4 +1,4 @@
-"""Programs for the read that a person has chosen on the page, ready to copy."""
+"""Writes programs, ready to copy, for the read that was chosen on the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def programs(
     version: int | str | None = None,
     timestamp: str | None = None,
 ) -> dict[str, str]:
-    """Return programs by the name of the library or tool that they use.
+    """Return a program for each library or tool, under its name.
 
     ``profile`` is the profile's path as the user gave it; "" if the environment variable names the profile.
     """

@@ -1,4 +1,4 @@
-"""Files of volumes, skills and versions of models: folders, and previews of text, rows and pictures."""
+"""Requests about files of volumes, skills and model versions: folders, and previews of text, rows and pictures."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _rows(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
 
 
 def _indented(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None:
-    """Return JSON with a line for each value, without changing the values."""
+    """Return JSON with a line for each value; the values are unchanged."""
     if is_cut or not path.lower().endswith((".json", ".geojson", ".ipynb")):
         return None
     try:

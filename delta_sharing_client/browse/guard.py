@@ -121,7 +121,7 @@ class Guard:
 
 
 class _Headers:
-    """The headers of a request; a repeated header counts as missing."""
+    """The headers of a request."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in pairs]

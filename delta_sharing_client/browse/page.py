@@ -32,7 +32,7 @@ from delta_sharing_client.threads import start
 _START_SECONDS = 30.0
 _END_SECONDS = 0.35
 _LISTEN_SECONDS = 0.2
-# Ctrl-C, and other ways to end the program: a closed terminal, a service that is stopped.
+# The signals of Ctrl-C and of other ways to end the program, such as a closed terminal or a stopped service.
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
@@ -78,7 +78,7 @@ def serve(profile: ProfileSource, *, port: int, opens: bool, tell: Callable[[str
     """Serve the page until Ctrl-C. Call it on the main thread. ``tell`` prints its address, and whether a browser opens
     it.
 
-    Errors as ``running``.
+    Raises the errors of ``running``.
     """
     with ended_by_signals() as ended, running(profile, port) as page:
         # Temporary files of other modules, such as the rows of a workbook, are removed together with this folder.
@@ -97,7 +97,7 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
     def end(number: int, frame: FrameType | None) -> None:
         ended.set()
-        # A second signal has its usual effect.
+        # The previous handler is restored, so that a second signal has its usual effect.
         signal.signal(number, before[number])
 
     numbers = [number for name in _ENDS if (number := getattr(signal, name, None)) is not None]

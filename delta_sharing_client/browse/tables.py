@@ -1,4 +1,4 @@
-"""One table: its columns and facts, its rows, its history, and the code that reads it."""
+"""Requests about one table: its columns and facts, its rows, its history, and the code that reads it."""
 
 from __future__ import annotations
 

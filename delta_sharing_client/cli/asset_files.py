@@ -87,7 +87,7 @@ def get(
     alias: ModelAliasOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Download the files of a volume, skill or model; when repeated, only changed files.
+    """Download the files of a volume, skill or model. Repeat it to download only changed files.
 
     Example: delta-sharing get demo.shop.documents documents --pattern "*.md"
     Example: delta-sharing get demo.shop.sales-report skills
@@ -234,7 +234,7 @@ def _storage_options(settings: Sequence[str] | None) -> dict[str, str]:
 
 
 def _show(stream: Any, path: str) -> None:
-    """Print text for a person; refuse other bytes, which could control the terminal."""
+    """Print a text file in the terminal. Other files are refused, because their bytes could control the terminal."""
     for line in stream:
         try:
             text = line.decode()

@@ -277,7 +277,7 @@ def history(
     table: TableArgument,
     starting_version: Annotated[int, typer.Option("--starting-version", metavar="N", help="First version.")] = 0,
 ) -> None:
-    """Count the changes of each version, from the change data feed; with operations if the log is shared.
+    """Count the changes of each version in the change data feed, and show its operation if the log is shared.
 
     Example: delta-sharing history demo.shop.orders
     Example: delta-sharing history demo.shop.orders --starting-version 1 --json
@@ -295,7 +295,7 @@ def credentials(
     table: TableArgument,
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Print the keys, for another program.")] = False,
 ) -> None:
-    """Request temporary credentials for a table's directory; keys are masked without --show-secrets.
+    """Request temporary credentials for a table's directory. Keys are masked unless --show-secrets is given.
 
     Example: delta-sharing credentials demo.shop.orders
     Example: delta-sharing credentials demo.shop.orders --json --show-secrets
@@ -351,7 +351,7 @@ def read_table(
     row_lineage: LineageOption = False,
     explain: ExplainOption = False,
 ) -> None:
-    """Read a table into a file, or to stdout.
+    """Write a table's rows to a file or to stdout.
 
     Example: delta-sharing read demo.shop.orders --limit 5
     Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
@@ -406,13 +406,15 @@ def read_changes(
     limit: LimitOption = None,
     explain: ExplainOption = False,
 ) -> None:
-    """Read a table's change data feed into a file, or to stdout.
+    """Write a table's change data feed to a file or to stdout.
 
     Example: delta-sharing changes demo.shop.orders --starting-version 2
     Example: delta-sharing changes demo.shop.orders --starting-version 3 --json
     """
     if (starting_version is None) == (starting_timestamp is None):
-        raise UsageError("The command 'changes' needs one start: --starting-version N or --starting-timestamp ISO8601.")
+        raise UsageError(
+            "The command 'changes' needs a start: give --starting-version N or --starting-timestamp ISO8601."
+        )
     read = open_table(settings.profile, table).changes(
         starting_version=starting_version,
         ending_version=ending_version,
@@ -451,7 +453,7 @@ def follow_table(
     columns: ColumnsOption = None,
     filter_: FilterOption = None,
 ) -> None:
-    """Write a table's rows and then its changes, step by step, continuing at the cursor.
+    """Write a table's rows, and then its changes, step by step. A later run continues at the cursor.
 
     Example: delta-sharing follow demo.shop.orders --cursor c --available-now
     Example: delta-sharing follow demo.shop.orders --cursor c -o d --available-now
@@ -520,7 +522,7 @@ def copy(
 
 @app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
 def serve(words: Annotated[Optional[list[str]], typer.Argument(metavar="OPTIONS")] = None) -> None:
-    """Start a sharing server for tests and demos: --demo, --tables DIR or --config FILE.
+    """Start a sharing server for tests and demos, with --demo, --tables DIR or --config FILE.
 
     Example: delta-sharing serve --help
     Example: delta-sharing serve --list-faults
@@ -539,7 +541,7 @@ def browse(
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of this machine; default: a free one.")
     ] = 0,
 ) -> None:
-    """Browse shared assets on a page in the browser: tables, rows, history, files, downloads.
+    """Browse shared assets on a page in the browser, with rows, history, files and downloads.
 
     Example: delta-sharing browse
     Example: delta-sharing browse --no-open
@@ -570,7 +572,7 @@ def mcp_server(
         int, typer.Option("--max-seconds", metavar="N", min=1, help="Maximum duration of one call.")
     ] = 60,
 ) -> None:
-    """Answer an assistant (Model Context Protocol) on stdin and stdout: list, describe and query what is shared.
+    """Let an assistant list, describe and query shared assets (Model Context Protocol, on stdin and stdout).
 
     Example: delta-sharing mcp
     Example: delta-sharing mcp --max-rows 50 --max-megabytes 20
@@ -635,7 +637,7 @@ def _print_number(name: str, number: int, settings: Settings) -> None:
 
 
 def _retention(days: float) -> datetime.timedelta:
-    """Return ``days`` as a duration; ``UsageError`` if it is too long."""
+    """Return ``days`` as a duration. Raises ``UsageError`` if it is too long."""
     try:
         return datetime.timedelta(days=days)
     except (OverflowError, ValueError):

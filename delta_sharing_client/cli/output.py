@@ -1,4 +1,4 @@
-"""Output of the commands: tables and trees for people, JSON for programs, and the files of ``follow``."""
+"""The output of the commands: tables and trees for people, JSON for programs, and the files of ``follow``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST_CELL = 40
 _GAP = 2
 _Columns = list[tuple[str, list[Text]]]
 _PIPE_WIDTH = 100_000
-# Enough characters of a cursor's id to distinguish the files of two cursors.
+# The number of characters of a cursor's id in file names, enough to distinguish the files of two cursors.
 _ID = 8
 _STEP_FILE = re.compile(r"\d{8,}-(?:snapshot|changes)-\d+-\d+-([0-9a-f]{8})\.\w+")
 
@@ -55,7 +55,7 @@ def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Print data rows as a table; on a narrow terminal as several tables, one below the other.
+    """Print data rows as a table or, on a narrow terminal, as several tables, one below the other.
 
     Long values are shortened in a terminal; a note says how many.
     """
@@ -155,7 +155,7 @@ def _blocks(columns: _Columns, width: int, longest: int) -> Iterator[_Columns]:
 
 
 def _print_table(columns: _Columns, values: Sequence[Sequence[object]], longest: Sequence[int | None]) -> None:
-    """Print ``columns`` of ``values``; numbers are right-aligned, ``longest`` has the maximum widths."""
+    """Print ``columns`` with their ``values``. Numbers are right-aligned; ``longest`` has the maximum widths."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for (name, _), column, width in zip(columns, values, longest, strict=True):
         side: Literal["left", "right"] = "right" if _is_number(column) else "left"
@@ -200,7 +200,7 @@ def _console(file: TextIO) -> Console:
 
 
 def copy_facts(done: Replica) -> dict[str, object]:
-    """Return what ``--json`` prints for an update; the keys are stable."""
+    """Return the object that ``--json`` prints for an update of a copy. Its keys are stable."""
     return {
         "directory": str(done.directory),
         "version": done.version,
@@ -238,7 +238,7 @@ def storage_facts(credentials: TemporaryCredentials, show_secrets: bool) -> dict
 def store_step(
     changes: FollowedChanges, folder: Path | None, file_format: FileFormat | None, settings: Settings
 ) -> None:
-    """Write a step into ``folder``, or to stdout if ``None``, and report it; a repeated step replaces its file.
+    """Write a step into ``folder``, or to stdout if that is ``None``, and report it. A repeated step replaces its file.
 
     Raises ``UsageError`` if the folder cannot be written, or has files of another cursor, and the errors of
     ``Read.to_reader``; no file is written then.

@@ -1,4 +1,4 @@
-"""The program around the commands: common options, the clients and tables that arguments name, exit codes, and error
+"""The framework for the commands: common options, the clients and tables that arguments name, exit codes, and error
 messages on one line of stderr."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"
 
 
 class ExitCode(enum.IntEnum):
-    """What a script can conclude from the exit code."""
+    """The exit codes, from which a script can tell what happened."""
 
     OK = 0
     INTERNAL = 1
@@ -85,7 +85,7 @@ _CODES: tuple[tuple[type[DeltaSharingError], ExitCode], ...] = (
 
 
 def exit_code(error: DeltaSharingError) -> ExitCode:
-    """Return the exit code for ``error``; other classes count as their nearest base."""
+    """Return the exit code for ``error``, which is the code of its nearest base class in the table."""
     return next((code for cls, code in _CODES if isinstance(error, cls)), ExitCode.INTERNAL)
 
 
@@ -121,8 +121,8 @@ class Settings:
 
 
 class Program(typer.Typer):
-    """A group of commands with plain-text help, because importing the library for boxes takes longer than anything
-    else.
+    """A group of commands. Its help is plain text, because importing the library that draws boxes takes longer than
+    anything else.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -182,7 +182,7 @@ def _for_typer(function: CommandT, tells_cost: bool) -> Callable[..., Any]:
 
 
 class _Switches:
-    """Help that shows no type for a switch: some releases of typer print ``--json <bool>`` for ``--json``."""
+    """Shows no type for a switch in the help. Some releases of typer print ``--json <bool>`` for ``--json``."""
 
     def get_params(self, ctx: Any) -> Any:
         parameters = super().get_params(ctx)  # type: ignore[misc]
@@ -197,7 +197,8 @@ class _Command(_Switches, typer.core.TyperCommand):
 
 
 class _Group(_Switches, typer.core.TyperGroup):
-    """The commands; handles errors before typer turns them into exit codes, in which its releases differ."""
+    """The commands. It handles errors before typer turns them into exit codes, because releases of typer differ in
+    these."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (phrase := tuple(args[:2])) in _PHRASES and len(args) > 2 and not args[2].startswith("-"):
@@ -217,7 +218,7 @@ class _Group(_Switches, typer.core.TyperGroup):
 
 
 def open_client(profile: str | None, storage_options: Mapping[str, str] | None = None) -> SharingClient:
-    """Return a client for the profile at ``profile`` (path or URL), or for the environment's profile if None."""
+    """Return a client for ``profile`` (a path or URL); for the environment's profile if it is ``None``."""
     from delta_sharing_client.client import SharingClient
     from delta_sharing_client.options import ReadOptions
 
@@ -381,7 +382,7 @@ def _unforeseen(error: Exception) -> int:
         return _fail(f"Cannot write the output: {error.strerror}. Free disk space or write elsewhere.", ExitCode.USAGE)
     usage = _usage_message(error)
     if usage == "":
-        return ExitCode.USAGE  # the help, which was already printed
+        return ExitCode.USAGE  # the help was printed, and there is no other message
     if usage is not None:
         return _fail(usage, ExitCode.USAGE)
     return _fail(f"unexpected {type(error).__name__}: {one_line(error)}; please report this", ExitCode.INTERNAL)

@@ -46,7 +46,7 @@ _CONFINEMENT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LimitedScan(Scan):
-    """A scan that checks ``allowance`` before it reads."""
+    """A scan that takes its bytes from ``allowance`` before it reads."""
 
     allowance: Allowance
 
@@ -67,14 +67,14 @@ class LimitedScan(Scan):
 
 
 class Tools:
-    """The tools, for one profile. Each returns a JSON value; errors are ``DeltaSharingError``."""
+    """The tools, for one profile. Each returns a JSON value and raises ``DeltaSharingError``."""
 
     def __init__(self, client: SharingClient, limits: Limits) -> None:
         self._client = client
         self._limits = limits
 
     def list_assets(self, where: str | None = None) -> dict[str, object]:
-        """List what is shared: in ``where`` (a share, or share.schema), or in all shares."""
+        """List the shared assets in ``where`` (a share, or share.schema), or in all shares."""
         rest = self._client.rest
         assets = [
             {"kind": entry.kind.noun, "name": f"{share}.{entry.schema}.{entry.name}"}
@@ -84,7 +84,7 @@ class Tools:
         return _counted("assets", assets, MOST_LISTED)
 
     def describe(self, name: str) -> dict[str, object]:
-        """Describe an asset: the columns, size and version of a table, or the facts of a volume, model or skill."""
+        """Describe an asset: the columns, size and version of a table, or the facts about a volume, model or skill."""
         asset = AssetName.parse(name)
         try:
             return self._described_table(asset)
@@ -156,7 +156,7 @@ class Tools:
             raise UsageError(f"'versions' must be from 1 to {MOST_SAMPLED}, found {versions}.")
         shared = self._client.table(table)
         is_delta = shared.metadata().table_format is TableFormat.DELTA
-        # The versions of an Iceberg table are ids of snapshots, not numbers.
+        # The versions of an Iceberg table are snapshot ids, which are not consecutive numbers.
         commits = shared.history(max(0, shared.version() - versions + 1)) if is_delta else shared.history()[-versions:]
         entries = [
             {key: str(value) if key == "timestamp" else shortened(value) for key, value in facts.items()}
@@ -199,7 +199,8 @@ def _stated(facts: Mapping[str, object]) -> dict[str, object]:
 
 
 def _counted(name: str, items: Sequence[Mapping[str, Any]], most: int, total: str | None = None) -> dict[str, object]:
-    """Return the first ``most`` of ``items``; ``total`` is the number of all if there are more."""
+    """Return the first ``most`` of ``items``, and say so if there are more. ``total`` is the number of all, if it is
+    not ``len(items)``."""
     if len(items) <= most:
         return {name: list(items)}
     return {name: list(items[:most]), "cut": f"These are the first {most} of {total or len(items)}."}

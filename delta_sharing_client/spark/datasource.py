@@ -1,4 +1,5 @@
-"""The PySpark data source ``deltaSharing``. Options: ``options``; for users: ``docs/spark.md``."""
+"""The PySpark data source ``deltaSharing``. ``source_options`` has its options; ``docs/spark.md`` is the page for
+users."""
 
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ class FilePartition(InputPartition):
         return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", pickle.dumps(self.part))
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches of exactly the schema ``target``; errors as in ``Partition.read``."""
+        """Yield the rows as batches with exactly the schema ``target``. Errors as in ``Partition.read``."""
         with one_sentence(), self.part.read() as batches:
             for batch in batches:
                 yield conform(batch, target)
@@ -168,7 +169,8 @@ def _file_partitions(parts: list[Partition]) -> list[FilePartition]:
 
 
 def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed: bool) -> None:
-    """Log a warning for a read of gigabytes without a selection of columns or rows, options or a schema."""
+    """Log a warning for a read of gigabytes that nothing narrows: no selection of columns or rows, and no given
+    schema."""
     asked = (options.read.columns, options.read.filter, options.read.limit)
     if size > LARGE_READ and not narrowed and all(part is None for part in asked):
         _LOG.warning(
@@ -200,7 +202,7 @@ class BatchReader(DataSourceReader):
             return self.plan()
 
     def plan(self) -> list[FilePartition]:
-        """Request the files from the server and return them, packed."""
+        """Request the files from the server, and return them packed into partitions."""
         options = self._table.options
         with contextlib.closing(self._table.plan_batch(self._columns, self._version)) as found:
             check_unchanged(schema_to_json(found.context.schema), options, self._columns.schema, self._table.name)
@@ -256,7 +258,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BEGINNING.to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
-        """Return the end of the batch after ``start`` within ``limit``."""
+        """Return the offset at the end of the batch that begins after ``start`` and stays within ``limit``."""
         begin = self._position if start is None else start
         with self._telling():
             offset = parse_offset(begin, CHECKPOINT)
@@ -273,7 +275,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if found is None else found.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Make the current version the last one."""
+        """Make the stream end with the current version."""
         with self._telling():
             self._follower.clock.freeze()
 
@@ -287,7 +289,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if isinstance(begin, Beginning):
                     return []
                 raise UsageError(
-                    f"The checkpoint asks for a batch from {start} back to the beginning; choose a new checkpoint."
+                    f"The checkpoint requests a batch from {start} back to the beginning; choose a new checkpoint."
                 )
             asked = ScanRequest(columns=self._columns.paths, filter=self._table.options.read.filter)
             found: list[InputPartition] = []
@@ -303,7 +305,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from partition.read(target_schema(self._columns.schema))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Remove cached data of finished batches."""
+        """Remove the cached data of finished batches."""
         offset = parse_offset(end, CHECKPOINT)
         if not isinstance(offset, Beginning):
             self._follower.forget_before(offset)
@@ -314,7 +316,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Add advice to the error that stops the stream, and log it, because Spark's own message hides it."""
+        """Add advice to the error that stops the stream, and log the error, because Spark's own message hides it."""
         try:
             yield
         except DeltaSharingError as error:
@@ -340,8 +342,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises the error of a stream on the first call, because PySpark hides an error raised while creating the
-    reader."""
+    """Raises the error of a stream on the first call, because PySpark hides errors that are raised while the reader is
+    created."""
 
     def __init__(self, error: DeltaSharingError) -> None:
         self._error = error
@@ -393,7 +395,7 @@ class DeltaSharingSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Return the table's schema, or the selection of the option ``columns`` (sends a request)."""
+        """Return the table's schema, or the part that the option ``columns`` selects. This sends a request."""
         if "tell" in self.options:
             return told(self.options, lambda: (self._found(), self.described_version))
         with one_sentence(self._by_spark):
@@ -421,7 +423,7 @@ class DeltaSharingSource(DataSource):
             return self.batch_reader(schema)
 
     def batch_reader(self, schema: StructType) -> BatchReader:
-        """Return the reader of the shared table; it sends a request if the table is not described."""
+        """Return the reader of the shared table. This sends a request if ``schema`` was not called."""
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         described = self._described or self._describe(operation)

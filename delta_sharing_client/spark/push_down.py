@@ -54,7 +54,7 @@ def works(session: SparkSession) -> bool:
         return False
     if session not in _checked:
         if context_of(session) is None and not _has_jar(session):
-            return False  # its JVM is remote; a jar may be added later
+            return False  # the JVM is remote, and a jar may be added later
         try:
             _check(session)
             _checked[session] = True
@@ -70,7 +70,7 @@ def works(session: SparkSession) -> bool:
 
 @contextlib.contextmanager
 def classes(session: SparkSession) -> Iterator[DataFrameReader]:
-    """Make Spark find ``FORMAT`` on this thread within the block, and yield its reader."""
+    """Make Spark find ``FORMAT`` on this thread during the block, and yield a reader with this format."""
     if context_of(session) is None:
         yield session.read.format(FORMAT)
         return
@@ -141,7 +141,7 @@ def write_spark_jar(path: str | os.PathLike[str]) -> None:
 
 
 def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None) -> None:
-    """Add the classes to ``spark`` and try them; see ``loaders.add_spark_jar``."""
+    """Add the classes to ``spark`` and test them; see ``loaders.add_spark_jar``."""
     _check_version()
     if not _has_jar(spark):
         if jar is None:
@@ -177,7 +177,7 @@ def _add(session: SparkSession, jar: str) -> None:
         )
     try:
         loader.addURL(jvm.java.io.File(jar).toURI().toURL())
-    except Exception:  # another kind of loader
+    except Exception:  # the class loader is of a different kind
         raise UsageError(f"Spark's class loader accepts no more jars. Start Spark with '--jars {jar}'.") from None
 
 
@@ -193,14 +193,14 @@ def _has_jar(session: SparkSession) -> bool:
     """Return whether ``session`` finds ``FORMAT`` by itself."""
     try:
         session.read.format(FORMAT).schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check").schema  # noqa: B018
-    except Exception:  # its class depends on the Spark version and session type
+    except Exception:  # the exception's class depends on the Spark version and the session type
         return False
     return True
 
 
 @functools.cache
 def _folder() -> str:
-    # Classes are loaded from the jar when first used, so the jar must exist as long as the JVM.
+    # Classes are loaded from the jar on first use, so the jar must exist for as long as the JVM runs.
     folder = tempfile.mkdtemp(prefix="delta-sharing-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -249,7 +249,8 @@ def _check_catalog(session: SparkSession, name: str) -> None:
 
 
 def _check(session: SparkSession) -> None:
-    """Run a query with a condition and one without columns, in one job; raises if the rows are wrong.
+    """Run a query with a condition and a query without columns, in one job. Raises ``ValueError`` if the rows are
+    wrong.
 
     The queries use our own format, because Spark starts Python processes for each format, and later reads reuse these
     processes.

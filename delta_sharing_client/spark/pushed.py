@@ -98,7 +98,7 @@ class _Reading:
             found = self.same(told)
             bind(found, self._names)
         except (_OtherMeaningError, UsageError, ValueError, KeyError, ArithmeticError):
-            return None  # also for a constant that none of our columns can contain
+            return None  # also if a constant is one that no column of ours can contain
         return found
 
     def same(self, told: Told) -> Expression:
@@ -154,7 +154,7 @@ class _Reading:
         return Literal(None if told["value"] is None else read(told["value"]))
 
     def sides(self, children: Sequence[Told]) -> tuple[Column, Column | Literal, bool]:
-        """Return the sides of a comparison, the column first, and whether they were exchanged."""
+        """Return the two sides of a comparison, with the column first, and whether they were exchanged."""
         first, second = children
         is_exchanged = "column" not in first
         if is_exchanged:

@@ -1,4 +1,4 @@
-"""The table of the self-check of push-down: four rows, of which the pushed predicates select some."""
+"""The table for the self-check of push-down: four rows, of which the pushed predicates select some."""
 
 from __future__ import annotations
 

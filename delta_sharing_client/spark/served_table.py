@@ -71,7 +71,7 @@ class ServedTable(FollowedTable):
                     return self._planned(plan_table, until)
                 except UsageError:
                     if changes.starting_version is not None:
-                        raise  # otherwise it may be a view, whose changes have no versions
+                        raise  # without a starting version, the table may be a view, whose changes have no versions
             return self._planned(plan_table, changes)
         read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
         if read.version is not None or read.timestamp is not None:
@@ -118,7 +118,7 @@ class ServedTable(FollowedTable):
 
 
 def user_agent(operation: Operation, caller: str | None) -> str:
-    """Return the data source's part of the User-Agent."""
+    """Return the part of the User-Agent header that names the data source."""
     product = "SparkStructuredStreaming" if operation is Operation.STREAMING else "Spark"
     parts = [
         f"delta-sharing-client-{product}/{__version__}",

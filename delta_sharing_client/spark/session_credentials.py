@@ -39,8 +39,9 @@ _sent: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKey
 
 
 def fields_of(profile: Profile) -> dict[str, str] | None:
-    """Return ``profile`` as options; ``None`` if options cannot represent it: with an audience, in the body, signed,
-    or from a file or function. Spark redacts option names that contain ``token``, ``secret`` and ``password``."""
+    """Return ``profile`` as options, or ``None`` if options cannot represent it: if its credentials have an audience,
+    are sent in the body, are signed, or come from a file or function. Spark redacts option names that contain
+    ``token``, ``secret`` and ``password``."""
     credentials = profile.credentials
     found: dict[str, str | None] = {
         "endpoint": profile.endpoint,

@@ -1,4 +1,5 @@
-"""The options of the Spark data source: names, meanings, combinations. ``docs/spark.md`` is the page for users.
+"""The options of the Spark data source: their names, meanings and combinations. ``docs/spark.md`` is the page for
+users.
 
 Names are those of the JVM connector if it has them, case-insensitive. A bad value, a bad combination or an unknown name
 fails when the data source is loaded.
@@ -322,7 +323,7 @@ def _parse_amount(name: str, value: str, units: Mapping[str, int], least: int, e
     return found
 
 
-# A size in bytes in the JVM's form: 12, 12k, 10g. A duration: a number of seconds, or 30s, 5m, 1h.
+# A size in bytes has the JVM's form: 12, 12k or 10g. A duration is a number of seconds, or 30s, 5m or 1h.
 _parse_size = functools.partial(_parse_amount, units=_BYTES, least=1, expected="a size configuration such as '10g'")
 _parse_seconds = functools.partial(_parse_amount, units=_SECONDS, least=0, expected="a number of seconds such as '30s'")
 
@@ -335,7 +336,7 @@ def _parse_timeout(name: str, value: str) -> int:
 
 
 def _parse_timestamp(name: str, value: str) -> str:
-    """Parse a timestamp to ISO 8601 in UTC; a start is moved to the next whole millisecond.
+    """Parse a timestamp, and return it in ISO 8601 in UTC; a start is moved to the next whole millisecond.
 
     A timestamp without a zone is in UTC, because a data source does not know the session's time zone.
     """

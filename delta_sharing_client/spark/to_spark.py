@@ -1,4 +1,4 @@
-"""``to_spark()``: a read as a Spark DataFrame of our data source.
+"""Implements ``to_spark()``, which returns a read as a Spark DataFrame of our data source.
 
 PySpark 3.5 has no Python data sources, and options are strings, which cannot represent all credentials. In these cases
 the files are planned when the DataFrame is created, and read with ``mapInArrow``: one task per partition, with the same
@@ -50,7 +50,7 @@ _OWN_VERSION = "{}.{}".format(*sys.version_info[:2])
 def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     """Return the snapshot or change data feed of ``read``, on ``spark`` or the active session.
 
-    The executors read the rows when a query runs; the files are those of the first query.
+    The executors read the rows when a query runs; all queries read the files that the first one planned.
     """
     if spark is not None and not hasattr(spark, "createDataFrame"):
         raise UsageError(f"Expected a Spark session, found {type(spark).__name__}; omit it to use the active session.")
@@ -105,7 +105,7 @@ def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: Str
 
 
 def check_workers(session: SparkSession) -> None:
-    """Refuse a session whose Python workers cannot run this package.
+    """Check that the Python workers of a session can run this package.
 
     Raises ``UsageError``, which names ``PYSPARK_PYTHON``, if they run a different interpreter that lacks the package or
     has a different Python version.
@@ -149,6 +149,6 @@ def _place(program: str) -> str:
 
 
 def _parallelism(session: SparkSession) -> int | None:
-    # With Spark Connect the cores of this machine are counted instead.
+    # With Spark Connect, the result is ``None``, so the cores of this machine are counted.
     context = context_of(session)
     return None if context is None else int(context.defaultParallelism)

@@ -85,7 +85,7 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
 
 
 def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.StructType) -> Columns:
-    """Return the columns of a relation with the schema ``wanted``: the user's, or the one found at load.
+    """Return the columns of a relation with the schema ``wanted``, which the user gave or which was found at load.
 
     Raises ``UsageError`` if ``wanted`` has a column that the table lacks or has with another type, or that the option
     ``columns`` does not include.
@@ -107,7 +107,7 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
 
 
 def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.StructType, table: str) -> None:
-    """Refuse to read ``columns``, found at load, from a table that has changed since.
+    """Check that ``columns``, which were found at load, still fit the table.
 
     Raises ``SchemaChangeError`` if a column is missing or has another type.
     """
@@ -191,7 +191,7 @@ def _nullable(data_type: spark.DataType) -> spark.DataType:
 
 
 def to_spark_field(field: StructField, column: str) -> spark.StructField:
-    """Return the Spark field of a column called ``column`` in errors.
+    """Return the Spark field of a column, which errors call ``column``.
 
     ``char`` and ``varchar`` are strings, because Spark has no Arrow type for them; a ``char`` column has its length in
     the metadata, by which Spark pads the values, as in its own tables. Raises ``UnsupportedFeatureError`` for a type
@@ -240,8 +240,8 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         position = positions.get(field.name.lower())
         if position is None:
             raise DataError(
-                f"Expected the column '{field.name}' in a batch with {', '.join(batch.schema.names)}; load the table "
-                "again."
+                f"Expected the column '{field.name}' in a batch that has only {', '.join(batch.schema.names)}; load "
+                "the table again."
             )
         try:
             columns.append(conform_array(batch.column(position), field.type))
@@ -253,7 +253,8 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def conform_array(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return ``array`` as ``target``: nullability, timestamp units and order of a variant's two fields may differ."""
+    """Return ``array`` with the type ``target``. The two types may differ in nullability, timestamp units and the order
+    of a variant's two fields."""
     if array.type.equals(target, check_metadata=True):
         return array
     if pa.types.is_struct(target):

@@ -288,7 +288,7 @@ def test_assets_are_shared_next_to_a_directory_of_tables(tables: Path, folder: P
         ({"skills": {"s.d.other": "report"}}, "must be the name of its directory, 'report'"),
         ({"skills": {"s.d.docs": "docs"}}, "SKILL.md' cannot be read"),
         ({"skills": {"s.d.far": "s3://b/far"}}, "it has no description"),
-        ({"models": {"s.d.m": {1: "docs"}}, "aliases": {"s.d.m": {"a": 2}}}, "names version 2, which it lacks"),
+        ({"models": {"s.d.m": {1: "docs"}}, "aliases": {"s.d.m": {"a": 2}}}, "names version 2, which does not exist"),
         ({"aliases": {"s.d.m": {"a": 2}}}, "no such model is shared"),
     ],
 )
@@ -369,7 +369,7 @@ def test_configuration_file_declares_assets(folder: Path) -> None:
         ("models: [{name: m}]", "location is missing"),
         ("models: [{name: m, versions: [{version: 1, location: docs, status: DONE}]}]", "must be one of PENDING"),
         ("models: [{name: m, versions: [{version: x, location: docs}]}]", "version must be a whole number"),
-        ("models: [{name: m, location: churn, aliases: {a: 7}}]", "names version 7, which it lacks"),
+        ("models: [{name: m, location: churn, aliases: {a: 7}}]", "names version 7, which does not exist"),
         (
             "models: [{name: m, versions: [{version: 1, location: docs}, {version: 1, location: docs}]}]",
             "same version twice",

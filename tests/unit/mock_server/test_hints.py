@@ -43,7 +43,7 @@ def test_columns_without_ordered_bounds_are_not_compared(name: str) -> None:
     kind, metadata = OTHER_COLUMNS[name]
     field = {"name": name, "type": kind, "nullable": True, "metadata": metadata}
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field]}))
-    with pytest.raises(NotUnderstood, match=f"columns of the type of {name} are not compared"):
+    with pytest.raises(NotUnderstood, match=f"columns with the type of {name} are not compared"):
         find_column(name, "string", schema)
     assert find_column(name, None, schema, any_type=True) == (name, Kind.STRING)
 
