@@ -55,5 +55,5 @@ def test_numpy_numbers_and_missing_limits_are_accepted() -> None:
 
 
 def test_options_of_a_wrong_type_are_refused() -> None:
-    with pytest.raises(ds.UsageError, match=r"'options' must be ReadOptions\(\.\.\.\), found dict\."):
+    with pytest.raises(ds.UsageError, match=r"'options' must be a ReadOptions value, found dict\."):
         ds.SharingClient({}, options={"max_attempts": 1})  # type: ignore[arg-type]

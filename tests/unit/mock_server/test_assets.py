@@ -372,7 +372,7 @@ def test_configuration_file_declares_assets(folder: Path) -> None:
         ("models: [{name: m, location: churn, aliases: {a: 7}}]", "names version 7, which does not exist"),
         (
             "models: [{name: m, versions: [{version: 1, location: docs}, {version: 1, location: docs}]}]",
-            "same version twice",
+            "two versions with the same number",
         ),
         ("models: [{name: m, versions: [{location: docs}]}]", "must have a number of 1 or more, not 0"),
     ],
