@@ -26,7 +26,7 @@ class OnChange(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """Words of messages, which differ between a checkpoint and a cursor.
+    """The words in messages that differ between a checkpoint and a cursor.
 
     ``place`` names the store of the position, ``anew`` is the advice to start from the beginning, ``again`` the advice
     to continue, and ``batch`` names the unit of reading. ``starting_version`` names the option for the start, and
@@ -53,7 +53,7 @@ CHECKPOINT = Words(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FollowRequest:
-    """The table to follow, and how.
+    """The table to follow, and how to follow it.
 
     ``columns``, ``filter`` and ``response_format`` of ``read`` apply to all rows. ``max_files`` and ``max_bytes`` limit
     one batch; ``None`` means no limit. ``version_interval`` is the time between requests for the latest version, and
@@ -83,5 +83,5 @@ class FollowRequest:
         return dataclasses.replace(options, max_attempts=_ENDLESS, max_retry_seconds=seconds)
 
     def polling(self, options: ReadOptions) -> ReadOptions:
-        """Return ``options`` for a request that is repeated anyway."""
+        """Return ``options`` that retry less if ``max_outage`` is set, for a request that is repeated anyway."""
         return dataclasses.replace(options, max_attempts=3, max_retry_seconds=10.0) if self.max_outage else options

@@ -31,7 +31,8 @@ class _StoredOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Offset(_StoredOffset, frozen=True, kw_only=True, rename="camel"):
-    """The position of a stream that has read all versions before ``version``, and its files up to index ``place``.
+    """The position of a stream: it has read all versions before ``version``, and the files of ``version`` up to and
+    including index ``place``.
 
     ``first_version`` is the version at which the stream began: its initial snapshot's if it is ``from_snapshot``,
     otherwise the first version whose changes it read. ``in_snapshot`` says that it is still in that snapshot;
@@ -121,6 +122,6 @@ def check_order(start: Offset, end: Offset, words: Words) -> None:
     backwards = end.position < start.position or (end.in_snapshot and not start.in_snapshot)
     if backwards or end.table_id != start.table_id:
         raise UsageError(
-            f"The {words.place} asks for a {words.batch} from {start.to_json()} to {end.to_json()}, which goes back; "
-            f"{words.anew}."
+            f"The {words.place} asks for a {words.batch} from {start.to_json()} to {end.to_json()}, but the end must "
+            f"not be before the start, or of a different table; {words.anew}."
         )

@@ -134,7 +134,7 @@ class FollowedChanges(ReadOutputs):
             Always; it names what to use.
         """
         raise UsageError(
-            "Changes of a cursor are not for Spark, which follows a table with a checkpoint of its own: use "
+            "Spark cannot read the changes of a cursor, because it follows a table with its own checkpoint. Use "
             "'spark.readStream' with the format 'deltaSharing' and the option 'readChangeFeed'."
         )
 
@@ -289,7 +289,7 @@ class _Steps:
             return self._handed_out(is_repeat)
 
     def commit(self, state: State) -> None:
-        """Save that the step of ``state`` is stored."""
+        """Record in the cursor that the step of ``state`` is stored."""
         with self._mutex:
             if not self._is_closed:
                 self._commit(state)
@@ -300,7 +300,7 @@ class _Steps:
             self._commit(state)
 
     def plan(self, taken: _Taken, request: ChangesRequest, options: ReadOptions) -> ScanPlan:
-        """Return the files of a step that ``request`` needs."""
+        """Return the plan for reading a step's files as ``request`` asks."""
         with self._rest.about(self._request.table):
             waiting = self._request.waiting(options)
             plan = self._table.plan_window(taken.window, taken.files, taken.metadata, request, waiting)

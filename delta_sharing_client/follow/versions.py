@@ -152,8 +152,8 @@ class FollowedTable:
         check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
         if not head.metadata.id:
             raise ProtocolError(
-                f"Expected an id of '{self.name}' (metaData.id), by which the {self.request.words.place} knows that "
-                "the table was created anew; found none. Ask the data provider.",
+                f"The metadata of '{self.name}' must have an id (metaData.id), by which the {self.request.words.place} "
+                "recognizes a table that was created anew, but it has none. Tell the provider of the server.",
                 table=self.name,
             )
         return head
@@ -354,7 +354,7 @@ class FollowedTable:
                 except DataError as error:
                     error.table = self.name
                     problem = error
-            # Only the changes of one commit belong together, because of the images of an update.
+            # Only the changes of one commit belong together, because of an update's pre-image and post-image.
             together = units(files) if self.request.read_change_feed else tuple(range(len(files)))
             if self.request.whole_versions:
                 together = (0,) * len(files)

@@ -136,6 +136,7 @@ class Catalog:
             return msgspec.json.decode(body, type=kind)
         except MALFORMED as error:
             raise ProtocolError(
-                f"{request.doing}: the response is not the JSON of an Iceberg REST catalog ({problem_of(error)}).",
+                f"{request.doing}: the response does not have the form of an Iceberg REST catalog's "
+                f"({problem_of(error)}).",
                 table=request.table,
             ) from None

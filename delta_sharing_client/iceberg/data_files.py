@@ -25,8 +25,8 @@ PlaceOf = Callable[[str, str], Place]
 
 
 def address_of(path: str) -> str:
-    """Return the address of a path in Iceberg's metadata: the scheme in its usual spelling, without blanks left by
-    older writers. Metadata before version 4 may omit the scheme of local paths."""
+    """Return the address of a path in Iceberg's metadata, with the scheme in its usual spelling, and without trailing
+    slashes in a store. Metadata before version 4 may omit the scheme of local paths."""
     if path.startswith("/"):
         return f"file://{path}"
     scheme, colon, rest = path.partition(":")

@@ -247,7 +247,9 @@ def _at(metadata: TableMetadata, timestamp: str) -> IcebergSnapshot:
     snapshot_id = earlier[-1].snapshot_id
     snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        raise UsageError(f"The snapshot {snapshot_id}, which was current at {format_millis(moment)}, has expired.")
+        raise UsageError(
+            f"The snapshot {snapshot_id}, which was current at {format_millis(moment)}, has expired. Read a newer one."
+        )
     return snapshot
 
 

@@ -60,7 +60,7 @@ from delta_sharing_client.plan.tasks import (
 
 # The number of metadata files that are downloaded ahead.
 _AHEAD = 16
-# A waiting thread checks after each of these periods, in seconds, whether it was cancelled.
+# The interval, in seconds, at which a waiting thread checks whether it was cancelled.
 _PATIENCE = 0.1
 
 T = TypeVar("T")

@@ -49,7 +49,7 @@ def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Iterate over tables of consecutive batches with one schema, each with enough rows that the fixed cost of a
+    """Yield tables of consecutive batches with the same schema, each with so many rows that the fixed cost of a
     conversion is small."""
     together: list[pa.RecordBatch] = []
     rows = 0

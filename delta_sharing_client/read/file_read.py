@@ -125,7 +125,7 @@ class FileRead:
         return self.shared.limit is not None and self.shared.limit <= _FEW_ROWS
 
     def visible_rows(self, layout: Layout, group: int) -> int:
-        """Return how many rows of ``group`` are visible after its file's deletion vectors are applied."""
+        """Return how many rows of ``group`` are visible once the file's deletion vectors are applied."""
         count, starts = self.selection.count, layout.row_starts
         return count(starts[group + 1]) - count(starts[group])
 

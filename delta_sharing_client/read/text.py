@@ -50,7 +50,8 @@ def check_text(array: pa.StringArray) -> None:
     character.
     """
     _, offsets, data = array.buffers()
-    # An Arrow call lets other threads take the interpreter lock, and waits to get it back; small ASCII text needs none.
+    # Small text is first checked for ASCII without Arrow, because an Arrow call lets other threads take the interpreter
+    # lock, and waits to get it back.
     if data is None or (data.size <= _FEW_BYTES and data.to_pybytes().isascii()):
         return
     if len(array) < _FEW_VALUES:

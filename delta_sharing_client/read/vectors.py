@@ -52,7 +52,7 @@ class Vectors:
                         self._noted.setdefault(place, []).append(wanted)
 
     async def get(self, ref: DeletionVectorRef, task: FileTask, number: int) -> DeletionVector:
-        """Return the vector; ``number`` is the task's place in the read.
+        """Return the vector; ``number`` is the task's position in the read.
 
         Raises ``DataError`` or ``TransportError`` if the bytes cannot be downloaded or decoded, ``ProtocolError`` if
         the server gives a relative path, which no recipient can resolve.

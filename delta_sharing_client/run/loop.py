@@ -209,7 +209,7 @@ def _after_fork() -> None:
     global _current, _has_ended, _making
     if _current is not None:
         _parents.append(_current)
-        # Its tasks never end in the child, and must not be reported.
+        # The parent's tasks never end in the child, and must not be reported.
         _current.loop.set_exception_handler(lambda loop, context: None)
     _current, _has_ended, _making = None, False, threading.Lock()
     # The parent's tasks stay in the set: freeing them would run their clean-up here.

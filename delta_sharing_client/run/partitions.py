@@ -1,4 +1,4 @@
-"""Splits a plan into picklable parts of similar size, of whole files or row groups of large ones, for any process.
+"""Splits a plan into parts of similar size that any process can read: whole files, or row groups of large files.
 
 A part may be read hours later and many times, so it has a source of new URLs. The parts of a plan in one process share
 the source: the first part that needs a new URL sends the request, and the others use its result.

@@ -594,7 +594,7 @@ def test_catalog_requests_are_retried_and_errors_reported(made: HandMade, server
         server.table().scan().count()
     for broken in (b"<html>", b'{"overrides": 5}'):
         server.faults = [(200, broken)]
-        with pytest.raises(ProtocolError, match="is not the JSON of an Iceberg REST catalog"):
+        with pytest.raises(ProtocolError, match="does not have the form of an Iceberg REST catalog"):
             server.table().scan().count()
 
 

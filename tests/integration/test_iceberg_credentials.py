@@ -180,8 +180,8 @@ def test_partition_in_another_process_gets_new_credentials(guard: Guard, server:
         ({"s3.access-key-id": "planted-secret"}, [], ProtocolError, "'s3.access-key-id'"),
         ({"s3.remote-signing-enabled": "true"}, [], UnsupportedFeatureError, "remote-signing"),
         ({}, [{"prefix": "s3://lake/lineage", "config": {}}], ProtocolError, "'s3.access-key-id'"),
-        ({}, [{"prefix": 5, "config": {}}], ProtocolError, "is not the JSON of an Iceberg REST catalog"),
-        ({}, [{"prefix": "s3://lake/lineage"}], ProtocolError, "is not the JSON of an Iceberg REST catalog"),
+        ({}, [{"prefix": 5, "config": {}}], ProtocolError, "does not have the form of an Iceberg REST catalog"),
+        ({}, [{"prefix": "s3://lake/lineage"}], ProtocolError, "does not have the form of an Iceberg REST catalog"),
     ],
 )
 def test_error_names_the_missing_credentials(

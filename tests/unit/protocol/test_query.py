@@ -319,7 +319,9 @@ def test_copies_and_cursors_need_the_table_id(server, rest, table, wire, tmp_pat
 
     with pytest.raises(ProtocolError, match=r"A local copy needs the id of 's\.d\.t'"):
         shared.replicate(tmp_path / "copy")
-    with pytest.raises(ProtocolError, match=r"Expected an id of 's\.d\.t' .*, by which the cursor '.*' knows"):
+    with pytest.raises(
+        ProtocolError, match=r"The metadata of 's\.d\.t' must have an id .*, by which the cursor '.*' recognizes"
+    ):
         next(iter(shared.follow(tmp_path / "t.cursor")))
     assert shared.scan(options=ReadOptions(cache_directory=str(tmp_path / "cache"))).to_arrow().num_rows == 0
 
