@@ -375,8 +375,7 @@ class Follower:
         self._checked.add(key)
 
     def _check_same_table(self, offset: Offset) -> None:
-        """Raise ``UsageError`` if the table, whose version decreased, was created again; the server may only lag
-        behind."""
+        """Raise ``UsageError`` if the table was created again, which may be the reason that its version decreased."""
         table_id = self._table.describe().metadata.id
         check_restart(offset, self._words, table_id=table_id, change_feed=self._options.read_change_feed)
 

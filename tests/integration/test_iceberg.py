@@ -649,7 +649,7 @@ def test_local_files_of_another_machine_are_not_read(
     server.share("t", made.metadata)
     monkeypatch.setattr(Transport, "is_here", property(lambda self: False))
 
-    with pytest.raises(ProtocolError, match="which only a server on this machine may do"):
+    with pytest.raises(ProtocolError, match="which only a server on this machine may share"):
         server.table().scan().to_arrow()
 
 

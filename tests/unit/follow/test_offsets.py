@@ -98,7 +98,7 @@ def test_snapshot_offset_is_refused_by_a_change_feed() -> None:
 )
 def test_end_before_start_is_refused(position: Position, in_snapshot: bool) -> None:
     end = OFFSET.at(position, in_snapshot=in_snapshot)
-    with pytest.raises(UsageError, match="goes back"):
+    with pytest.raises(UsageError, match="must not be before the start"):
         check_order(OFFSET, end, CHECKPOINT)
 
 
