@@ -149,8 +149,8 @@ class Directory:
 
     @contextlib.contextmanager
     def wants_file(self, path: str) -> Iterator[None]:
-        """After a ``NotFoundError`` in the ``with`` block, raise one that says so if ``path`` is a directory. Only this
-        case takes a request."""
+        """Replace a ``NotFoundError`` from the ``with`` block with a clearer one if ``path`` is a directory. Only after
+        a ``NotFoundError``, this sends a request."""
         try:
             yield
         except NotFoundError:

@@ -188,7 +188,7 @@ class _SharedToken:
             self._fetching.release()
 
     def drop(self, refused: str | None) -> None:
-        """Discard the token if it is the one of the header ``refused``."""
+        """Discard the token if it is the one that the header ``refused`` contains."""
         token = self.token
         if token is not None and refused == f"Bearer {token.value.reveal()}":
             self.token = None

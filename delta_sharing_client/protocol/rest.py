@@ -164,7 +164,9 @@ class RestClient(Listings):
                 if error.status not in UNKNOWN_ENDPOINT:
                     raise
         if first is None:
-            raise UsageError(f"A {asset.kind.noun} has no storage credentials; request those of one of its versions.")
+            raise UsageError(
+                f"A {asset.kind.noun} has no storage credentials; request the credentials of one of its versions."
+            )
         raise first
 
     # --- streamed responses, for protocol.query ---

@@ -379,7 +379,7 @@ class _Server:
     def is_here(self) -> bool:
         if self.places:
             return self.places == {True}
-        # Not known yet, or never through a proxy. A name below localhost may resolve to another machine.
+        # No response has shown it yet; through a proxy, none ever does. A name below localhost may be another machine.
         host = urlsplit(self.profile.endpoint).hostname or ""
         return is_loopback(host) and not host.endswith(".localhost")
 
