@@ -64,7 +64,9 @@ class Model(Asset):
     def version(self, version: int) -> ModelVersion:
         """Return the version with this number, without a request; ``UsageError`` unless it is an integer from 0."""
         if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-            raise UsageError(f"Expected the version number of model {self.full_name}, found {version!r}.")
+            raise UsageError(
+                f"The version number of model {self.full_name} must be a whole number from 0, found {version!r}."
+            )
         return ModelVersion(self.full_name, self.rest, self.options, version)
 
     def alias(self, alias: str) -> ModelVersion:

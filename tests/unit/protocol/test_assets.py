@@ -273,7 +273,7 @@ def test_response_about_a_different_version_is_an_error(server, rest, wire):
 
 @pytest.mark.parametrize("version", [-1, True, "3", 3.0, None])
 def test_invalid_version_number_is_refused(rest, version):
-    with pytest.raises(UsageError, match="number of a version"):
+    with pytest.raises(UsageError, match="version number of model"):
         SharingClient(rest.profile).model("s.d.v").version(version)
 
 
