@@ -21,7 +21,7 @@ _MOST_METADATA = 1 << 30
 """A metadata file with more bytes than this is not downloaded."""
 
 PlaceOf = Callable[[str, str], Place]
-"""Returns the place of a root such as ``s3://bucket``, with the credentials for a location in it."""
+"""Returns the ``Place`` of a root such as ``s3://bucket``, with the credentials for a location in it."""
 
 
 def address_of(path: str) -> str:
@@ -45,8 +45,8 @@ def is_inside(address: str, location: str) -> bool:
 class IcebergFiles:
     """The files of a table by address: ``fetch.source.FileStore``. Picklable, and safe in threads.
 
-    Only files in one of ``locations`` are read; ``place_of`` returns the place of a bucket with the credentials for a
-    location.
+    Only files in one of ``locations`` are read; ``place_of`` returns the ``Place`` of a bucket, with the credentials
+    for a location.
     """
 
     def __init__(self, table: str, options: ReadOptions, locations: Sequence[str], place_of: PlaceOf) -> None:

@@ -1,9 +1,10 @@
 """Tests whether an equality delete file may delete a row of a data file, by the statistics of both (Iceberg, "Scan
 Planning").
 
-A value that occurs in both files lies within the bounds of both. Missing bounds and null counts exclude nothing.
-Neither do bounds that may not cover all values of a column: of floating-point numbers (NaN is equal to NaN), of fields
-of structs (a null struct has a null in each), and of columns in which the rows have the value of their partition.
+A value that occurs in both files lies within the bounds of both. Missing bounds and missing null counts exclude
+nothing. Neither do bounds that may not cover all values of a column: of floating-point numbers (NaN is equal to NaN),
+of fields of structs (a null struct has a null in each), and of columns in which the rows have the value of their
+partition.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ def to_pandas(
 ) -> pd.DataFrame:
     """Return the rows of ``batches`` as one frame with a new ``RangeIndex``.
 
-    ``schema``, that of every batch, alone decides names, order and dtypes, also without batches. ``rows`` is the
-    number of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive; a wrong
-    number only costs time. Arrow memory is released as soon as its pandas form exists. If decimals take most of the
-    time, ``report`` gets a note that suggests a faster way.
+    ``schema`` is the schema of every batch, and alone decides names, order and dtypes, even without batches. ``rows``
+    is the number of rows, ``None`` if unknown: with it, memory is allocated once and filled as the batches arrive; a
+    wrong number only costs time. Arrow memory is released as soon as its pandas form exists. If decimals take most of
+    the time, ``report`` gets a note that suggests a faster way.
     """
     began = time.perf_counter()
     with Threads(_CONVERSION_THREADS, "to-pandas") as pool:

@@ -47,8 +47,8 @@ class ScanRequest:
     Parameters
     ----------
     columns:
-        What to return, in this order, as for ``columns.resolve_columns``; ``None`` is every column. A nested path
-        keeps its top-level column with only the named part. ``()`` returns rows without columns (a count).
+        Columns to return, in this order, in the forms of ``columns.resolve_columns``; ``None`` for all columns. A
+        nested path keeps its top-level column with only the named part. ``()`` returns rows without columns (a count).
     filter:
         Predicate tree; rows for which it is not true are not returned.
     limit:

@@ -42,9 +42,10 @@ _ANY = 1 << 62
 class Shared:
     """State that the files of one read share.
 
-    ``ratio`` is the ratio of decoded to compressed bytes. ``gains`` is the fraction of the possible bytes that page
-    indexes saved, and ``late_gains`` the same for reading the filter's columns first. ``part`` is the approximate size
-    of one request. With ``threads_inside``, Arrow's threads decode the columns of one file in parallel.
+    ``ratio`` is the ratio of decoded to compressed bytes. ``gains`` is the fraction of a row group's bytes that page
+    indexes save, and ``late_gains`` the fraction of the other columns' bytes that reading the filter's columns first
+    saves. ``part`` is the approximate size of one request. With ``threads_inside``, Arrow's threads decode the columns
+    of one file in parallel.
     """
 
     shape: Shape

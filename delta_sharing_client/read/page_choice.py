@@ -325,7 +325,7 @@ def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool 
 def stretches(matching: list[tuple[int, Any]]) -> Rows:
     """Return ranges of rows of a row group that contain all matching rows.
 
-    ``matching`` has boolean arrays in order, each after the row of the group at which it begins.
+    ``matching`` has pairs in order: the row of the group at which an array begins, and the boolean array.
     """
     arrays = [start + np.flatnonzero(mask) for start, mask in matching]
     positions = np.concatenate(arrays) if arrays else np.empty(0, np.int64)

@@ -187,7 +187,7 @@ def _on_callback(call: Callable[[Progress], object], state: State, closed: threa
 def one_line(title: str, progress: Progress | None, seconds: float) -> str:
     """Return the progress as text, ``seconds`` after the start."""
     if progress is None:
-        return f"{title}: asking the server"
+        return f"{title}: waiting for the server"
     done, whole = progress.bytes_fetched, progress.bytes_expected
     found = f"{title}: {done / 1e6:,.1f} of {whole / 1e6:,.1f} MB"
     if seconds < _LEAST_SECONDS:

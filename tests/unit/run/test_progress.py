@@ -272,7 +272,7 @@ def test_notebook_without_widgets_gets_a_progress_line(monkeypatch: pytest.Monke
 def test_progress_line_shows_rate_and_time_left() -> None:
     half = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
     assert one_line("t", half, 4.0) == "t: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
-    assert one_line("t", None, 4.0) == "t: asking the server"
+    assert one_line("t", None, 4.0) == "t: waiting for the server"
     assert one_line("t", half, 1e-6) == "t: 2.0 of 4.0 MB"
 
 
@@ -315,7 +315,7 @@ def test_progress_line_is_rewritten_and_removed(monkeypatch: pytest.MonkeyPatch)
     out, closed = io.StringIO(), Closed(2)
     monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 14.0]).__next__)
     module.on_one_line(states(None, HALF), closed, out)  # type: ignore[arg-type]
-    first, second = "txxx: asking the server", "txx: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
+    first, second = "txxx: waiting for the server", "txx: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
     assert out.getvalue() == f"\r{first}\r{second}\r{'':<{len(second)}}\r"
     assert closed.seconds == [0.2, 0.2]
     monkeypatch.setattr(module.time, "monotonic", iter([10.0, 10.0, 10.0]).__next__)
