@@ -224,7 +224,7 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
     Raises ``KeyError`` for an unknown codec; ``pyarrow.ArrowException``, ``OSError`` or ``ValueError`` for a damaged
     body.
     """
-    # Not to an Arrow buffer: other threads take the interpreter lock during the call that allocates one.
+    # Not decompressed into an Arrow buffer: other threads take the interpreter lock during the call that allocates one.
     if not codec:
         unpacked: bytes = body.to_pybytes()
     else:

@@ -354,7 +354,7 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
     convert = row.admits.get(type(value))
     if convert is None:
         hint = row.advice if kind not in NUMBERS or isinstance(value, str) else ""
-        if isinstance(value, bool):  # also for a filter such as `country`
+        if isinstance(value, bool):  # this also occurs for a filter such as `country`
             hint = (
                 " A column without a comparison must be boolean. On a command line, write the whole filter in quotes."
             )

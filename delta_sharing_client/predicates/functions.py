@@ -543,7 +543,7 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
 
 
 def remainder(dividend: _Array, divisor: _Array) -> _Array:
-    """Return the remainders for two arrays, or an array and a constant, of the same type; no divisor must be zero."""
+    """Return the remainders for two arrays, or an array and a constant, of the same type; no divisor is zero."""
     rows = next(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
     both = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
     nulls = _nulls(both[0]) | _nulls(both[1])

@@ -89,7 +89,7 @@ _OPEN, _CLOSE = '{"op":"and","children":[', "]}"
 # A longer IN list becomes a range; the JVM client has the same limit.
 MAX_IN_VALUES = 20
 
-# Writers keep at least this much of a string: 32 UTF-16 units, the last of which may be damaged.
+# Writers keep at least 32 UTF-16 units of a string, the last of which may be damaged.
 _KEPT_CHARACTERS = 31
 
 

@@ -250,7 +250,7 @@ def _operand(node: exp.Expression) -> Operand:
 
 
 def _row_of(kind: str) -> str | None:
-    """Return the name of the function for a class of nodes, or of the cast for a type of sqlglot."""
+    """Return the name of the function for a node class of sqlglot, or of the cast for one of its types."""
     return next((name for name, row in ROWS.items() if kind in row.sql), None)
 
 
