@@ -286,7 +286,7 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
     if isinstance(data_type, DecimalType):
         if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
             return None
-        # The hash is computed from the digits up to the scale.
+        # The hash is computed from the unscaled value, an integer.
         unscaled = decimal.Decimal(value).scaleb(data_type.scale, _WIDE)
         whole = unscaled.to_integral_value()
         return whole.scaleb(-data_type.scale, _WIDE) if whole == unscaled else None

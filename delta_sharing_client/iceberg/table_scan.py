@@ -249,8 +249,8 @@ class _Snapshot:
             )
         if snapshot.manifest_list is None:
             raise UnsupportedFeatureError(
-                "The snapshot has no manifest list, like those of the first Iceberg writers, which this client does "
-                "not support. Ask the provider to commit a new snapshot.",
+                "The snapshot has no manifest list; this client does not support such snapshots, which only the first "
+                "Iceberg writers created. Ask the provider to commit a new snapshot.",
                 feature="snapshots without a manifest list",
             )
         data = self._table.files.read(snapshot.manifest_list)

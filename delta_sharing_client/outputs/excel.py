@@ -63,7 +63,7 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
     """Writes batches of ``schema`` to one sheet of a workbook in ``sink``: a context manager with ``write_batch``.
 
     Nothing is written to ``sink`` before the end. Raises ``UsageError`` if XlsxWriter is not installed (extra
-    ``excel``), or the rows, columns or a text exceed what a sheet holds.
+    ``excel``), or the rows, columns or a string exceed what a sheet holds.
     """
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
@@ -200,7 +200,7 @@ def _has_zone(kind: pa.DataType) -> bool:
 
 
 def _check_text(text: str, where: str) -> None:
-    # Excel counts UTF-16 units.
+    # Excel counts the UTF-16 code units of a text.
     if len(text) > _MOST_CHARACTERS // 2 and len(text.encode("utf-16-le")) // 2 > _MOST_CHARACTERS:
         raise UsageError(
             f"{where} must have at most {_MOST_CHARACTERS:,} characters to fit into an Excel cell, but has more. Leave "

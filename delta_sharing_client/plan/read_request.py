@@ -118,8 +118,8 @@ class ChangesRequest:
     """A read of the change data feed between two versions or timestamps, both inclusive.
 
     ``columns`` and ``filter`` may also name ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. Without an
-    end, the range ends at the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, which
-    the response tells) have no ``_commit_version``. The rest is as in ``ScanRequest``. Raises ``UsageError`` if there
+    end, the range ends at the latest version. Timestamps are ISO 8601 text. The changes of a view (``of_view``, known
+    from the response) have no ``_commit_version``. The rest is as in ``ScanRequest``. Raises ``UsageError`` if there
     is no start, or two starts or ends, if the end version is before the start, or if a number is negative.
     """
 

@@ -435,7 +435,7 @@ _BATCH_SHARE = 4
 # The minimum bytes per value in Arrow, by physical type.
 _TEXT = "BYTE_ARRAY"
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, _TEXT: 4}
-# Batches of fewer rows cost more than measuring the length of every text first.
+# Batches of fewer rows cost more than measuring the length of every string first.
 _FEW_ROWS = 4096
 # The minimum of memory for one file, however small the limit is.
 _LEAST_IN_FLIGHT = 8 * 1024 * 1024
@@ -474,7 +474,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
             texts += chunk.values * _longest_text(data, chunk, pages)
     widths = sum(_WIDTHS.get(column.physical_type, column.length) for column in columns.values())
     # Without lists every column has one value per row, so the pages of the other chunks need not be checked. Some
-    # writers state a compressed total, which can be less than the total of the texts.
+    # writers state a compressed total, which can be less than the total of the strings.
     total = max(whole, stored) + rows * widths + texts
     if fewest * total <= bound * rows and whole <= most and not layout.alignment.has_lists:
         return fewest
@@ -488,7 +488,7 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     has_lists = any(columns[leaf].max_repetition_level for leaf in suspects)
     if not suspects or safe >= min(fewest, _FEW_ROWS) or has_lists or rows > _MOST_MEASURED_ROWS:
         return safe
-    # So far every text counted as the longest one. With the actual lengths, larger batches may be small enough.
+    # So far every string counted as the longest one. With the actual lengths, larger batches may be small enough.
     each = np.full(rows, fixed / rows)
     for leaf, pages in suspects.items():
         size = layout.chunks.get(group, leaf).uncompressed
@@ -508,17 +508,17 @@ def _checked_pages(data: ParquetBytes, chunk: ColumnChunk, column: pq.ColumnSche
     return pages
 
 
-# Encodings (Apache Parquet, parquet.thrift) that store every text separately: PLAIN, RLE (of levels), BIT_PACKED,
-# DELTA_LENGTH_BYTE_ARRAY. With other encodings, many rows may use one stored text.
+# Encodings (Apache Parquet, parquet.thrift) that store every string separately: PLAIN, RLE (of levels), BIT_PACKED,
+# DELTA_LENGTH_BYTE_ARRAY. With other encodings, many rows may use one stored string.
 _ONCE = frozenset((0, 3, 4, 6))
 # Encodings that Arrow cannot read as dictionary indices: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _DELTAS = frozenset((6, 7))
-# With this encoding, texts share prefixes, so that they can be longer than their stored bytes.
+# With this encoding, strings share prefixes, so that they can be longer than their stored bytes.
 _DELTA_BYTE_ARRAY = 7
 
 
 def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> int:
-    """Return an upper bound for the length of the texts in a chunk; every row may repeat the longest one."""
+    """Return an upper bound for the length of the strings in a chunk; every row may repeat the longest one."""
     if pages.dictionary is None or _DELTA_BYTE_ARRAY in pages.encodings:
         return chunk.uncompressed
     longest = longest_text(data.chunk(chunk), pages.dictionary, chunk.codec)
@@ -526,7 +526,7 @@ def _longest_text(data: ParquetBytes, chunk: ColumnChunk, pages: ChunkPages) -> 
 
 
 def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, few: int) -> npt.NDArray[np.float64]:
-    """Return the length of each row's text; at most ``few`` texts are decoded at a time."""
+    """Return the length of each row's string; at most ``few`` strings are decoded at a time."""
     # Inside a struct, Arrow cannot read dictionary indices after plain values, even if these only replace skipped
     # pages.
     if pages.encodings & _DELTAS or not pages.indices_first:
@@ -540,7 +540,7 @@ def _text_lengths(data: ParquetBytes, group: int, leaf: int, pages: ChunkPages, 
 
 
 def _texts(data: ParquetBytes, group: int, leaf: int) -> Iterator[pa.DictionaryArray]:
-    """Yield the texts of one Parquet column as indices into a dictionary that contains each text once."""
+    """Yield the strings of one Parquet column as indices into a dictionary that contains each string once."""
     path = data.metadata.schema.column(leaf).path
     for batch in data.open([path]).iter_batches(
         _FEW_ROWS, row_groups=[group], column_indices=[leaf], use_threads=False
@@ -646,7 +646,7 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) 
 
 
 def _text_bytes(constants: dict[str, object]) -> int:
-    """Return an upper bound for the bytes of text in a row; texts may be long, and every row repeats them."""
+    """Return an upper bound for the bytes of strings in a row; strings may be long, and every row repeats them."""
     return sum(_MOST_UTF8 * len(value) for value in constants.values() if isinstance(value, (str, bytes)))
 
 

@@ -31,7 +31,7 @@ class DeletedValues:
 
     def __init__(self, ids: tuple[int, ...], columns: Sequence[pa.Array]) -> None:
         self.ids = ids
-        # The distinct values of each column; and for each later column, the distinct pairs of one number for the
+        # The distinct values of each column. For each later column also the distinct pairs of two numbers: one for the
         # values of all columns before it, and one for its own value.
         self._values: list[pa.Array] = []
         self._pairs: list[pa.Array] = []

@@ -17,9 +17,9 @@ from delta_sharing_client.errors import DataError
 # For fewer values, checking one by one is faster.
 _FEW_VALUES = 4096
 _FEW_BYTES = 128 * 1024
-# The maximum bytes of a value in a message.
+# The maximum number of bytes of a value in a message.
 _MOST_SHOWN = 60
-# The maximum bytes of dictionary texts that are expanded into rows at a time.
+# The maximum number of bytes of dictionary values that are expanded into rows at a time.
 _MOST_RESERVED = 4 * 1024 * 1024
 _SURROGATE = 0xED
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -78,8 +78,8 @@ def expanded(array: pa.Array) -> pa.Array:
     if not isinstance(array, pa.DictionaryArray):
         return array
     values, indices = array.dictionary, array.indices
-    # Arrow reserves memory for one text of the dictionary's average length per row, so one long text among few would
-    # reserve gigabytes.
+    # Arrow reserves memory for one string of the dictionary's average length per row, so one long string among few
+    # would reserve gigabytes.
     rows = max(1, _MOST_RESERVED * len(values) // max(1, values.nbytes))
     # Unlike 'take', a cast does not check the indices, which come from the file.
     parts = [values.take(indices.slice(start, rows)) for start in range(0, max(1, len(indices)), rows)]
@@ -90,7 +90,7 @@ def expanded(array: pa.Array) -> pa.Array:
 
 
 def first_invalid(array: pa.Array, path: tuple[str, ...]) -> NotUtf8 | None:
-    """Return the first text in ``array`` or its children that is not UTF-8; ``path`` names the array."""
+    """Return the first string in ``array`` or its children that is not UTF-8; ``path`` names the array."""
     types = pa.types
     if types.is_string(array.type):
         values = array.cast(pa.binary()).to_pylist()

@@ -301,7 +301,7 @@ class Running(Generic[T]):
         self._task = None
         _running.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody else may ask for the exception, and asyncio would report that
+            task.exception()  # retrieved, because asyncio would report an exception that nobody retrieves
             self._outcome = task.result
         self._ended.release()
 
