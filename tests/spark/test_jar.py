@@ -3,8 +3,12 @@ well."""
 
 from __future__ import annotations
 
+import atexit
 import pathlib
 import zipfile
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +53,27 @@ def test_jar_has_the_classes_and_registers_the_format(spark: Any, home: pathlib.
         )
         assert jar.read(push_down.FORMAT.replace(".", "/") + ".class")[:4] == b"\xca\xfe\xba\xbe"
     assert push_down.CATALOG.replace(".", "/") + ".class" in names
+
+
+def test_folder_of_the_jar_may_be_gone_when_python_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Callable[[], object]] = []
+    monkeypatch.setattr(atexit, "register", lambda call, *args, **named: at_exit.append(partial(call, *args, **named)))
+    folder = push_down._folder.__wrapped__()
+    assert pathlib.Path(folder).is_dir()
+    for call in at_exit * 2:
+        call()
+    assert not pathlib.Path(folder).exists()
+
+
+def test_catalog_cannot_have_the_name_of_global_views() -> None:
+    settings = {"spark.sql.globalTempDatabase": "Shared_Views", "spark.sql.catalog.taken": "org.example.Catalog"}
+    session: Any = SimpleNamespace(conf=SimpleNamespace(get=settings.get))
+    for name in ("shared_views", "SHARED_VIEWS"):
+        with pytest.raises(UsageError, match=f"Spark reserves '{name}'"):
+            push_down._check_catalog(session, name)
+    with pytest.raises(UsageError, match=r"already has a catalog 'taken', of the class org\.example\.Catalog"):
+        push_down._check_catalog(session, "taken")
+    push_down._check_catalog(session, "global_temp_2")
 
 
 def test_format_fetches_as_many_bytes_as_load_as_spark(added: Any, lake: Any, url: str) -> None:
