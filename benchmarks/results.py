@@ -52,7 +52,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def shares(result: Result) -> list[str]:
-    """Return our processor time by stage, one line per stage, the longest first; empty without a profile."""
+    """Return our processor time in each stage, one line per stage, longest first; empty without a profile."""
     stages = result.measured[0].stages
     total = sum(stages.values())
     ordered = sorted(stages.items(), key=lambda item: -item[1])

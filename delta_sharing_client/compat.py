@@ -145,14 +145,14 @@ class DeltaSharingProfile:
     @staticmethod
     @_raising_as_before
     def read_from_file(profile: str | os.PathLike[str] | IO[str] | IO[bytes]) -> DeltaSharingProfile:
-        """Read a profile from a path, URL or open file. ``ValueError`` if it is invalid."""
+        """Read a profile from a path, URL or open file. Raises ``ValueError`` if it is invalid."""
         content = read_profile(os.fspath(profile)) if isinstance(profile, (str, os.PathLike)) else profile.read()
         return DeltaSharingProfile.from_json(content)
 
     @staticmethod
     @_raising_as_before
     def from_json(json: str | bytes | bytearray | Mapping[str, Any]) -> DeltaSharingProfile:
-        """Read a profile from JSON text or a mapping. ``ValueError`` if it is invalid."""
+        """Read a profile from JSON text or a mapping. Raises ``ValueError`` if it is invalid."""
         if isinstance(json, Mapping):
             fields, loaded = json, Profile.load(json)
         else:

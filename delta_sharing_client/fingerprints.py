@@ -1,4 +1,4 @@
-"""A memory-efficient map for millions of names: it stores a hash of each instead of the text."""
+"""A memory-efficient map for millions of names: it stores a hash of each name instead of the name."""
 
 from __future__ import annotations
 

@@ -549,7 +549,8 @@ def live_files(
 def _checked_files(
     response: TableResponse, table: AssetName, most: int, options: ReadOptions, notes: list[str]
 ) -> Generator[list[SharedFile], None, None]:
-    """Like ``live_files``, for a response without hints, whose files must be as many as the server states."""
+    """Like ``live_files``, for a response without hints. Warn or raise an error if the server states different
+    numbers."""
     listed = yield from live_files(response, table, most)
     stated = response.head.num_files, response.head.table_size
     counted = listed.files, listed.bytes

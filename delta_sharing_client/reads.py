@@ -1,4 +1,4 @@
-"""What to read from a table, and the rows as Arrow batches.
+"""Reads of a table: what they read, and their rows as Arrow batches.
 
 A ``Read`` is frozen; ``select``, ``where`` and ``limit`` return changed copies. Every output plans the read again, so a
 read of the latest version reads the version that is the latest when it runs.

@@ -67,7 +67,7 @@ class Secret:
 
 
 def secret_hash(*texts: str) -> int:
-    """Return a hash of strings that may be secret. It is keyed with a key of this process, so that it reveals nothing
+    """Return a hash of strings that may be secret. Its key belongs to this process, so that the hash reveals nothing
     about them."""
     import hashlib  # imported here, because it loads OpenSSL
 

@@ -143,7 +143,8 @@ def _on_thread(call: Callable[..., object], limits: Limits, running: set[object]
             reason = (
                 f"The call failed with an unexpected {type(error).__name__}. This is a bug in delta_sharing_client."
             )
-        # Raised outside the handler, because an error in its context could reveal secrets by its text and frames.
+        # Raised outside the handler, because the original error, as its context, could reveal secrets in its text and
+        # frames.
         raise ToolError(marked({"error": reason}, limits.characters))
 
     return run

@@ -1,4 +1,4 @@
-"""A shared table as the data source needs it: its description, its plans, and the requests of a follower."""
+"""A shared table for the data source: its description, its plans, and the requests for following it."""
 
 from __future__ import annotations
 

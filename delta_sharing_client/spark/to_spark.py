@@ -86,7 +86,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 
 
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:
-    """Return the batch read of ``source`` with its ``schema`` as a DataFrame without a data source."""
+    """Return the batch read of ``source``, which has ``schema``, as a DataFrame that uses no data source."""
     reader = source.batch_reader(schema)
     # The parts are pickled one by one, so that a task unpickles only its own part. cloudpickle also pickles functions
     # that return a token.
