@@ -270,7 +270,7 @@ CASES = {
             baselines={"ours-hundred": lambda: pathlib.Path("files-100")},
             action="first",
             repeats=9,
-            goal="first batch of a million files within 1.5x of that of 100 files; in 200 MB",
+            goal="first batch of a million files within 1.5x the time for 100 files, in 200 MB",
         ),
         Case(
             name="stream-memory",

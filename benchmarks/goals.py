@@ -76,7 +76,7 @@ def _throttled(result: Result) -> list[Verdict]:
     return [
         # Some requests are refused until the client knows the server's limit; unit tests check the steady state.
         Verdict(f"{share:.1%} of {ours.requests} requests refused, the first ones included", None),
-        Verdict(f"{beside:.2f}x the time of as many in flight as the server takes", None),
+        Verdict(f"{beside:.2f}x the time with as many requests in flight as the server accepts", None),
     ]
 
 
@@ -247,7 +247,7 @@ def _spark_wide(result: Result) -> list[Verdict]:
             f"{pushed.bytes / 2e6:.2f} MB, options {options.bytes / 2e6:.2f} MB (goal: 1.1x)",
             pushed.bytes <= 1.1 * options.bytes,
         ),
-        Verdict(f"{time:.2f}x the time of options (goal: 1.2x), {plain:.2f}x that of the plain way", time <= 1.2),
+        Verdict(f"{time:.2f}x the time with options (goal: 1.2x), {plain:.2f}x the time with neither", time <= 1.2),
         *_faster_than_jvm(result, 1),
     ]
 

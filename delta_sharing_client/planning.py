@@ -123,8 +123,8 @@ def stream_table(
 ) -> ScanPlan | ScanStream:
     """Like ``plan_table``, but return once the response has begun, so that files can be read while others are listed.
 
-    A log and a short change feed are read completely first. Errors as in ``plan_table``; the stream raises the errors
-    of the rest of the response.
+    A log and a short change feed are read completely first. Raises the errors of ``plan_table``; the stream raises the
+    errors of the rest of the response.
     """
 
     def by_url() -> ScanPlan | ScanStream:
@@ -160,7 +160,7 @@ def table_schema(
 ) -> pa.Schema:
     """Return the schema of the rows of ``request``. This lists no files, or only the beginning of a change feed.
 
-    Errors as in ``plan_table``, except those of the files.
+    Raises the errors of ``plan_table``, except those of the files.
     """
 
     def as_iceberg(iceberg: ModuleType) -> pa.Schema:
@@ -266,7 +266,7 @@ def query_snapshot(
 ) -> tuple[Snapshot, list[SharedFile], ScanPlan]:
     """Query ``table`` and return the whole snapshot, its files, and the plan that reads all of it.
 
-    The plan has one task per file, in order; ``request`` must ask for all rows and columns. Errors as in
+    The plan has one task per file, in order; ``request`` must ask for all rows and columns. Raises the errors of
     ``plan_table``.
     """
     rest = rest.for_read(options)
@@ -381,7 +381,7 @@ def read_commits(
     rest: RestClient, table: AssetName, versions: tuple[int, int | None], options: ReadOptions
 ) -> list[CommitFacts] | None:
     """Return the log's facts about the commits of ``versions`` (first and last, inclusive; ``None`` for the latest), or
-    ``None`` if the table is read by URL, and so without its log. Errors as in ``plan_table``."""
+    ``None`` if the table is read by URL, and so without its log. Raises the errors of ``plan_table``."""
     mode = options.access_mode
     if mode is AccessMode.URL or (mode is AccessMode.AUTO and not _offers_directory_only(rest, table)):
         return None

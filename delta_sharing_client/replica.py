@@ -463,7 +463,7 @@ class Copies:
 
     def vectors(self, tasks: Sequence[FileTask]) -> list[DeletionVector]:
         """Return the deletion vectors of ``tasks``, each of which must have one. One request downloads vectors that lie
-        close together in a file. Errors as in ``Vectors.get``."""
+        close together in a file. Raises the errors of ``Vectors.get``."""
 
         async def found() -> list[DeletionVector]:
             vectors = Vectors(self._context.table, self._context.reader(self._report))

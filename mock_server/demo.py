@@ -183,7 +183,7 @@ class _OrdersTable:
         actions = self._mark_deleted(large, [country], day)
         amounts = pc.multiply(before["amount"], 2.0)
         after = before.set_column(before.schema.get_field_index("amount"), "amount", amounts)
-        # The update is the last change of these rows, so their commit version is that of the file.
+        # The update is the last change of these rows, so they have the commit version of their file.
         stored = after.set_column(
             after.schema.get_field_index(_ROW_VERSION), _ROW_VERSION, pa.nulls(after.num_rows, pa.int64())
         )

@@ -1,7 +1,7 @@
 """Sample assets besides tables, for ``--demo``. They are written at every start, always with the same content.
 
-``demo.shop.documents`` is a volume with texts, a CSV file and a picture; ``demo.shop.churn`` is a model in MLflow's
-layout with two versions that are ready and one that is not; ``demo.shop.sales-report`` is an agent skill.
+``demo.shop.documents`` is a volume with text files, a CSV file and a picture; ``demo.shop.churn`` is a model in
+MLflow's layout with two versions that are ready and one that is not; ``demo.shop.sales-report`` is an agent skill.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ LineageOption = Annotated[
 ToOption = Annotated[
     Optional[Path],
     typer.Option(
-        "--to", "-o", metavar="FILE", help=f"File to write: {', '.join(BY_ENDING)}, texts also .gz; - for stdout."
+        "--to", "-o", metavar="FILE", help=f"File to write: {', '.join(BY_ENDING)}, text also with .gz; - for stdout."
     ),
 ]
 FormatOption = Annotated[

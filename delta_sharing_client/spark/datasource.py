@@ -125,7 +125,7 @@ class FilePartition(InputPartition):
         return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", pickle.dumps(self.part))
 
     def read(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches with exactly the schema ``target``. Errors as in ``Partition.read``."""
+        """Yield the rows as batches with exactly the schema ``target``. Raises the errors of ``Partition.read``."""
         with one_sentence(), self.part.read() as batches:
             for batch in batches:
                 yield conform(batch, target)

@@ -1,8 +1,8 @@
 """The options of the Spark data source: their names, meanings and combinations. ``docs/spark.md`` is the page for
 users.
 
-Names are those of the JVM connector if it has them, case-insensitive. A bad value, a bad combination or an unknown name
-fails when the data source is loaded.
+Options that the JVM connector also has are named as there; names are case-insensitive. A bad value, a bad combination
+or an unknown name is refused when the data source is loaded.
 """
 
 from __future__ import annotations
