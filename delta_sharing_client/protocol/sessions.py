@@ -1,4 +1,4 @@
-"""HTTP sessions for REST: ``requests``, with time limits, checks for completeness, and cancellation.
+"""HTTP sessions for REST requests, with time limits, checks for completeness, and cancellation.
 
 ``http.client`` accepts a closed connection as the end of the headers, reads trailers without limit, and reuses a
 connection with unread bytes. The classes here prevent all three.
