@@ -1,4 +1,4 @@
-"""Waiting in tasks: for a condition, or for a part of a limited resource such as concurrent requests or memory."""
+"""Lets tasks wait: for a condition, or for a part of a limited resource such as concurrent requests or memory."""
 
 from __future__ import annotations
 
