@@ -29,8 +29,8 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class VersionFiles:
-    """The files of one version that a stream reads, in order, with their units; or the error because of which it cannot
-    read the version."""
+    """The files of one version that a stream reads, in order, with their units; or the error that explains why it
+    cannot read the version."""
 
     version: int
     files: tuple[SharedFile, ...] = ()

@@ -130,7 +130,7 @@ def with_way_out(error: DeltaSharingError, words: Words) -> DeltaSharingError:
     elif isinstance(error, (AuthError, ProfileError)):
         advice = f"Renew the credentials and {words.again}: it continues where it stopped."
     elif isinstance(error, UnsupportedFeatureError):
-        advice = f"{again} then: it continues where it stopped."
+        advice = f"Then {words.again}: it continues where it stopped."
     else:
         advice = f"{again}: it reads the {words.batch} again. If it stops here each time, {words.anew}."
     error.message = f"{error.message.rstrip('. ')}. {advice}"

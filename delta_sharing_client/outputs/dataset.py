@@ -277,8 +277,8 @@ class SharedScanner:
     def _promised(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` with the schema of the rows."""
         schema = self.projected_schema
-        assert batch.schema.names == schema.names, "the query has other columns than its schema"
-        assert batch.schema.types == schema.types, "the query has other types than its schema"
+        assert batch.schema.names == schema.names, "the query's columns differ from its schema"
+        assert batch.schema.types == schema.types, "the query's types differ from its schema"
         # Without columns, Arrow would lose the number of rows.
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if schema.names else batch
 

@@ -200,7 +200,7 @@ def _has_zone(kind: pa.DataType) -> bool:
 
 
 def _check_text(text: str, where: str) -> None:
-    # Excel counts the UTF-16 code units of a text.
+    # Excel counts the UTF-16 code units of a cell.
     if len(text) > _MOST_CHARACTERS // 2 and len(text.encode("utf-16-le")) // 2 > _MOST_CHARACTERS:
         raise UsageError(
             f"{where} must have at most {_MOST_CHARACTERS:,} characters to fit into an Excel cell, but has more. Leave "

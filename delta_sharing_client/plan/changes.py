@@ -197,7 +197,9 @@ class _Descriptions:
             return
         version, difference = broken
         where = "" if version is None else f" in version {version}"
-        advice = "" if not version else f" Read the changes up to version {version - 1} and those from {version} on."
+        advice = ""
+        if version:
+            advice = f" Read the changes up to version {version - 1} and those from version {version} on separately."
         raise SchemaChangeError(
             f"The schema changed{where} in a way that one read of the change feed cannot span: {difference}.{advice}",
             table=table,

@@ -453,7 +453,7 @@ def explain(plan: ScanPlan) -> str:
     in_all = "" if plan.table_files is None else f" listed ({plan.table_files} in the table)"
     lines.append(
         f"  files to read: {len(plan.tasks)} of {listed}{in_all}, {_bytes(plan.bytes)}; the columns take "
-        f"about {context.needed_share:.0%} of that, judged by their types"
+        f"about {context.needed_share:.0%} of that, estimated by their types"
     )
     for count, reason in (
         (skipped.by_partition, "partition values cannot match"),
@@ -461,7 +461,7 @@ def explain(plan: ScanPlan) -> str:
         (skipped.by_limit, "the files before them have enough rows for the limit"),
     ):
         if count:
-            lines.append(f"  files skipped: {count}, as {reason}")
+            lines.append(f"  files skipped: {count}, because {reason}")
     if skipped.files:
         lines.append(f"  bytes skipped with them: {_bytes(skipped.bytes)}")
     if vectors:

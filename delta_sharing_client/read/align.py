@@ -422,7 +422,7 @@ def primitive(target: Union[PrimitiveType, DecimalType], stored: pa.DataType, pa
     if pa.types.is_dictionary(stored):
         return then(lambda array: array.dictionary_decode(), primitive(target, stored.value_type, path))
     row = row_of(target)
-    assert row is not None, "every primitive type has one"
+    assert row is not None, "every primitive type has a row"
     convert = row.stored(arrow, stored)
     if convert is None:
         raise mismatch(target, stored, path)

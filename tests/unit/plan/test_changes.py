@@ -442,7 +442,7 @@ def test_error_of_a_breaking_change_names_its_version(storage: Storage, change: 
     with pytest.raises(SchemaChangeError, match=reason) as caught:
         feed.plan()
     assert caught.value.version == 7
-    assert "up to version 6 and those from 7 on" in str(caught.value)
+    assert "up to version 6 and those from version 7 on separately" in str(caught.value)
 
 
 @pytest.mark.parametrize(

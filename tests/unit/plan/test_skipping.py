@@ -272,7 +272,7 @@ def test_explain_shows_read_and_skipped_files_without_urls(make_table: MakeTable
     text = explain(table.plan(columns=["b", "p"], filter=(col("p") == "x") & (col("a") > 1), limit=5))
     assert "share.schema.t, version 3" in text
     assert "files to read: 1 of 2" in text
-    assert "files skipped: 1, as partition values cannot match" in text
+    assert "files skipped: 1, because partition values cannot match" in text
     assert "columns for the filter only: a" in text
     assert "columns from partition values: p" in text
     assert "limit: 5 rows" in text
@@ -298,4 +298,4 @@ def test_explain_names_the_limit_as_reason_for_skipping(make_table: MakeTable) -
     table = make_table(pa.schema([("a", pa.int64())]))
     for _ in range(3):
         table.add(pa.table({"a": [1, 2]}), stats={"numRecords": 2})
-    assert "files skipped: 2, as the files before them have enough rows" in explain(table.plan(limit=2))
+    assert "files skipped: 2, because the files before them have enough rows" in explain(table.plan(limit=2))

@@ -197,7 +197,7 @@ def test_explain_of_a_small_plan_is_short() -> None:
         "  columns from the files: a, b",
         "  columns from partition values: p",
         "  access: by URL",
-        "  files to read: 2 of 2, 1.2 kB; the columns take about 100% of that, judged by their types",
+        "  files to read: 2 of 2, 1.2 kB; the columns take about 100% of that, estimated by their types",
         "  rows in these files: 9",
     ]
 
@@ -223,10 +223,10 @@ def test_explain_of_a_large_plan_has_every_part() -> None:
         "  filter: a > 1",
         "  limit: 3 rows",
         "  files to read: 2 of 8 or more listed (50 in the table), 2.0 GB; the columns take about 100% of that, "
-        "judged by their types",
-        "  files skipped: 1, as partition values cannot match",
-        "  files skipped: 2, as statistics rule out a match",
-        "  files skipped: 3, as the files before them have enough rows for the limit",
+        "estimated by their types",
+        "  files skipped: 1, because partition values cannot match",
+        "  files skipped: 2, because statistics rule out a match",
+        "  files skipped: 3, because the files before them have enough rows for the limit",
         "  bytes skipped with them: 999 bytes",
         "  files with deletion vectors: 1",
         "  rows in these files: 7 before the filter",
