@@ -562,7 +562,7 @@ def _checked_files(
     )
     if options.require_whole_table:
         raise ProtocolError(
-            f"{message} Without 'require_whole_table' it is read as listed.",
+            f"{message} Without 'require_whole_table', the table is read as listed.",
             table=str(table),
             version=response.head.version,
         )

@@ -18,7 +18,7 @@ def choose_format(
     """Return the response format for a table that has ``states``. Raises `ApiError` if no requested format supports the
     table.
 
-    Features that this library does not support cannot occur here, because the table's log could not be read.
+    Features that this library does not support cannot occur here, because reading the table's log would have failed.
     """
     refusals: list[str] = []
     needed: list[str] = []

@@ -1,8 +1,8 @@
 """Predicate hints: omits files without matching rows (protocol, "SQL Expressions for Filtering" and "JSON predicates
 for Filtering").
 
-Filtering is best effort and must never lose a row: a file is omitted only if the predicate is true for none of its rows
-(``hint_logic``). A predicate that is not understood has no effect.
+Filtering is best effort and must never lose a row: a file is omitted only if the predicate cannot be true for any of
+its rows (``hint_logic``). A predicate that is not understood has no effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests about shares, schemas and assets of all kinds, and for the facts about assets other than tables."""
+"""Requests for shares, schemas and assets of all kinds, and for the facts about assets other than tables."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def open_files(
     if noun != "model":
         return (client.skill if noun == "skill" else client.volume)(full_name), path
     if version is not None and alias is not None:
-        raise UsageError("Expected --version or --alias, found both.")
+        raise UsageError("Expected only one of --version and --alias, found both.")
     model = client.model(full_name)
     if alias is not None:
         return model.alias(alias), path

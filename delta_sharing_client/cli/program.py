@@ -228,7 +228,7 @@ def open_client(profile: str | None, storage_options: Mapping[str, str] | None =
 def open_asset(profile: str | None, text: str, kind: str = "asset") -> tuple[SharingClient, AssetName]:
     """Return the client and the full name for ``share.schema.name`` or ``<profile>#share.schema.name``.
 
-    ``kind`` is what errors call the asset.
+    ``kind`` is the word for the asset in error messages.
     """
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, KINDS
     from delta_sharing_client.protocol.names import AssetName
