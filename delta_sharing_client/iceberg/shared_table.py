@@ -204,8 +204,8 @@ class _Places:
 
 
 def _config_for(loaded: LoadedTable, location: str) -> Mapping[str, str]:
-    """Return the configuration with the credentials for a location: the one with the longest prefix, else the
-    table's."""
+    """Return the configuration with the credentials for a location: those with the longest matching prefix, or else the
+    table's configuration."""
     matching = [
         credential
         for credential in loaded.storage_credentials or ()

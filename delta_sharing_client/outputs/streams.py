@@ -152,7 +152,7 @@ def _is_main() -> bool:
 
 
 def _is_alien() -> bool:
-    """Return whether this thread was not started by Python, but, for example, by an engine."""
+    """Return whether this thread was started outside of Python, for example by an engine."""
     # Python may meanwhile list such a thread, under the name "Dummy-...".
     return all(
         thread.name.startswith("Dummy-") for thread in threading.enumerate() if thread.ident == threading.get_ident()

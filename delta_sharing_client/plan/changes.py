@@ -88,7 +88,8 @@ def plan_changes(
 def stream_changes(
     table: TableState, parts: Iterable[FeedPart], request: ChangesRequest, options: ReadOptions
 ) -> ScanStream:
-    """Return the same files part by part, so that the first versions are read while later ones are listed.
+    """Return the files of ``plan_changes`` part by part, so that the first versions are read while later ones are
+    listed.
 
     ``table`` is the table at the end of the range; ``parts`` are consecutive versions, oldest first, and must end with
     the schema of ``table``. Raises ``UsageError`` if a column or the filter does not fit the schema. The iterator of
@@ -300,7 +301,7 @@ def _identities(file: SharedFile) -> list[tuple[str | None, str | None]]:
 
 
 def _check_view(files: list[SharedFile], table: str) -> None:
-    """Refuse a view with both change files and other files at one time, for which the protocol defines no meaning."""
+    """Refuse a view with both change files and other files at the same time, which the protocol does not define."""
     if len({isinstance(file.action, AddCdcFile) for file in files}) > 1:
         raise UnsupportedFeatureError(
             "The server sent change files and added or removed files with the same timestamp for this view, which the "

@@ -23,7 +23,7 @@ from delta_sharing_client.errors import DataError
 
 
 def has_default(item: StructField) -> bool:
-    """Return whether the column has an initial default: its value in the rows of files without it."""
+    """Return whether the column has an initial default, which is its value in the rows of files without it."""
     return item.metadata.get(INITIAL_DEFAULT_KEY) is not None
 
 

@@ -140,7 +140,7 @@ def with_pages(
 
 
 def with_index(layout: Layout, group: int, read: Read) -> Layout:
-    """Return the layout with the list of a row group's pages; ``read`` has the bytes of ``offset_indexes``."""
+    """Return the layout with the list of a row group's pages, which ``read`` reads from the ``offset_indexes``."""
     pages_of_group = functools.cache(functools.partial(_read_pages, layout, group, layout.leaves, read))
     return dataclasses.replace(layout, index={**layout.index, group: pages_of_group})
 
@@ -180,7 +180,7 @@ def cut(layout: Layout, group: int, start: int, stop: int) -> Layout:
 
 
 def check_pages(layout: Layout, groups: tuple[int, ...], read: Read) -> None:
-    """Compare pages with the page index: for row groups that are cut, those of columns whose chunks are read whole.
+    """Compare the pages of row groups that are cut with the page index, for columns whose chunks are read whole.
 
     The pages of other columns are compared when their chunks are rebuilt. The start of each part of a row group depends
     on the pages before it, so all of them must match the index. Raises ``PageMismatch`` if a page contradicts it.

@@ -84,7 +84,7 @@ class Vectors:
         if covering is None:
             noted = self._noted.pop(place, [])
             if wanted not in noted:
-                noted.append(wanted)  # the task was started again
+                noted.append(wanted)  # it is missing if the task was started again
             made = [_Span(item) for item in coalesce(noted, gap=_GAP, waste_share=0.0, waste_floor=_GAP)]
             for item in noted:
                 next(span for span in made if span.covers(item)).users += 1
