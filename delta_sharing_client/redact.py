@@ -31,8 +31,8 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 class Secret:
     """A string that is masked in repr, str, format and logs; ``reveal()`` returns it.
 
-    It pickles with its value, because Spark executors need credentials; it compares by value, and hashes by value with
-    a key of the process.
+    Its pickle contains the value, because Spark executors need credentials. Secrets are compared by value; the hash of
+    the value is keyed with a key of this process.
     """
 
     __slots__ = ("_value",)
@@ -121,8 +121,8 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 def printable(text: str) -> str:
     """Escape characters in ``text`` that a terminal would execute or show as something else.
 
-    Everything from outside is escaped before a person sees it: names, values, messages of a server. Line breaks are
-    escaped as well. JSON text stays valid JSON.
+    Everything that comes from outside the program (names, values, messages of a server) is escaped before a person sees
+    it. Line breaks are escaped as well. JSON text stays valid JSON.
     """
     return _UNPRINTABLE.sub(lambda match: _escaped(match.group()), text)
 

@@ -136,7 +136,7 @@ def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]
     is ``names``, its fields are named after the items in ``namespace``; otherwise they are the columns of ``table``,
     and an additional last field has the version.
 
-    A schema that Spark infers costs a Python worker, and no job. Errors are returned in the schema too, because Spark
+    To infer a schema, Spark starts a Python worker but no job. Errors are returned in the schema as well, because Spark
     would wrap an error of a Python worker.
     """
     given = {name.lower(): value for name, value in options.items()}

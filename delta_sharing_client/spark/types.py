@@ -87,8 +87,8 @@ def relation_columns(schema_string: str, options: SparkOptions) -> Columns:
 def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.StructType) -> Columns:
     """Return the columns of a relation with the schema ``wanted``, which the user gave or which was found at load.
 
-    Raises ``UsageError`` if ``wanted`` has a column that the table lacks or has with another type, or that the option
-    ``columns`` does not include.
+    Raises ``UsageError`` if ``wanted`` has a column that the table lacks or has with a different type, or that the
+    option ``columns`` does not include.
     """
     table = parse_schema(schema_string)
     whole = _spark_schema(table, None, options)
@@ -109,7 +109,7 @@ def narrowed_columns(schema_string: str, options: SparkOptions, wanted: spark.St
 def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.StructType, table: str) -> None:
     """Check that ``columns``, which were found at load, still fit the table.
 
-    Raises ``SchemaChangeError`` if a column is missing or has another type.
+    Raises ``SchemaChangeError`` if a column is missing or has a different type.
     """
     try:
         narrowed_columns(schema_string, options, columns)
