@@ -429,8 +429,8 @@ def _some(positions: Callable[[], pa.Array], mask: pa.BooleanArray) -> pa.Array:
 
 # === The number of rows of a batch ===
 
-# One batch may take the memory limit divided by this: decoding needs as much again, and other files are decoded at the
-# same time.
+# One batch may take the memory limit divided by this number: decoding needs as much again, and other files are decoded
+# at the same time.
 _BATCH_SHARE = 4
 # The minimum bytes per value in Arrow, by physical type.
 _TEXT = "BYTE_ARRAY"

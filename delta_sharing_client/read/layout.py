@@ -48,8 +48,8 @@ _LEAST_DICTIONARY_ROWS = 16_384
 # long as reading the text.
 _LONGEST_DICTIONARY = 64 * 1024
 _LONGEST_SHARE = 1
-# A value counts as half a byte: so little that only data that unpacks to far more than its encoded size counts as
-# large.
+# A value counts as half a byte. This is low on purpose: only data that unpacks to far more than its encoded size counts
+# as large.
 _VALUES_PER_BYTE = 2
 
 

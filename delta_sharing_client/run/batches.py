@@ -88,7 +88,7 @@ class _Read:
             end = asyncio.CancelledError()
             raise
         except BaseException as problem:
-            # The traceback's frames would keep the rows that were read ahead; its line numbers stay.
+            # Without this, the traceback's frames would keep the rows that were read ahead. Its line numbers remain.
             traceback.clear_frames(problem.__traceback__)
             end = problem
         finally:

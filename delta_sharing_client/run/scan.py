@@ -144,7 +144,7 @@ class ScanRun:
         reader = context.reader(report)
         vectors = Vectors(context.table, reader, cache)
         self._listing.start(vectors.note, report)
-        # A table with few files is read differently, and waiting is short, because a listing is usually fast.
+        # A table with few files is read differently, and the wait is short, because a listing is usually fast.
         await self._listing.wait_for_size(_LISTING_SECONDS)
         files = self._listing.files if self._listing.is_whole else 1 << 30
         shape = Shape(context)

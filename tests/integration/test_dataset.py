@@ -177,7 +177,7 @@ def test_nanoseconds_are_refused_if_duckdb_would_truncate_them(
         pa.field("cut", pa.struct([("n", pa.int64()), ("x", pa.list_(moment))]) if in_struct else moment)
     )
     if is_refused:
-        with pytest.raises(ds.UnsupportedFeatureError, match=rf"DuckDB {version} cuts .* column 'cut'"):
+        with pytest.raises(ds.UnsupportedFeatureError, match=rf"DuckDB {version} truncates .* column 'cut'"):
             known_to_duckdb(schema)
     else:
         assert known_to_duckdb(schema) == schema
