@@ -101,7 +101,8 @@ class LargeFile:
             is_last = self.is_complete
         if not is_last and self._is_hashed and self._hashing.acquire(blocking=False):
             try:
-                self._hash_done()
+                if self._is_hashed:
+                    self._hash_done()
             finally:
                 self._hashing.release()
         return is_last
@@ -111,6 +112,11 @@ class LargeFile:
         with self._hashing:
             self._hash_done()
             return self._digest.hexdigest()
+
+    def stop_hashing(self) -> None:
+        """Compute the MD5 no further. Afterwards no thread reads the local file, so it may be moved."""
+        with self._hashing:
+            self._is_hashed = False
 
     def forget(self) -> None:
         """Remove the record of complete parts."""

@@ -258,8 +258,12 @@ class Transfers:
             self._complete(large)
 
     def _complete(self, large: LargeFile) -> None:
-        is_hashed = self._expected(large.file) is not None
-        if self._is_right(large.file, large.digest() if is_hashed else None, large.digests):
+        digest = None
+        if self._expected(large.file) is not None:
+            digest = large.digest()
+        else:
+            large.stop_hashing()  # another thread that noted a part may be about to hash it
+        if self._is_right(large.file, digest, large.digests):
             large.forget()
             self._finish(large.file, os.fspath(large.path))
         elif len(large.digests) == _ATTEMPTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
+import os
 import pathlib
 
 import pytest
@@ -48,6 +49,7 @@ def test_options_have_defaults() -> None:
     )
     assert not options.read_change_feed
     assert options.starting_version is None
+    assert options.parallelism == os.cpu_count()
     assert TOKEN not in repr(options)
 
 
@@ -392,9 +394,10 @@ def test_batch_change_feed_and_its_start_require_each_other() -> None:
     [
         ({"versionAsOf": "1"}, "Cannot time travel streams"),
         ({"timestampAsOf": "2022"}, "Cannot time travel streams"),
-        ({"limit": "1"}, "limit"),
-        ({"rowLineage": "true"}, "rowLineage"),
-        ({"readChangeFeed": "true", "endingVersion": "1"}, "endingVersion"),
+        ({"limit": "1"}, "Option 'limit' is not for streams"),
+        ({"rowLineage": "true"}, "Option 'rowLineage' is not for streams"),
+        ({"readChangeFeed": "true", "endingVersion": "1"}, "Option 'endingVersion' is not for streams"),
+        ({"readChangeFeed": "true", "endingTimestamp": "2022"}, "Option 'endingTimestamp' is not for streams"),
         ({"accessMode": "dir"}, "follows a table by URL only"),
     ],
 )

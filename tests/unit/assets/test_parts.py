@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
+import threading
+from collections.abc import Callable
+from typing import cast
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from delta_sharing_client.assets.parts import LargeFile
@@ -37,3 +41,41 @@ def test_download_continues_with_parts_of_a_different_size(size: int, runs: list
                 large.note(start)
                 noted.update(range(start, large.stop(start)))
             before = part_bytes
+
+
+class _LateLock:
+    """A lock that is taken without waiting only after ``before`` has been called: another thread was quicker."""
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._lock, self._before = threading.Lock(), before
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def acquire(self, blocking: bool) -> bool:
+        assert not blocking
+        self._before()
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("is_compared", [True, False], ids=["the MD5 is compared", "it is not"])
+def test_file_may_be_moved_while_a_thread_notes_a_part(tmp_path: pathlib.Path, is_compared: bool) -> None:
+    large = LargeFile(StoredFile("f", 8, None, "e"), tmp_path / "f", 4, 0, is_hashed=True)
+
+    def complete() -> None:
+        assert large.note(4)
+        if is_compared:
+            large.digest()
+        else:
+            large.stop_hashing()
+        large.path.rename(tmp_path / "moved")
+
+    large._hashing = cast("threading.Lock", _LateLock(complete))
+    assert not large.note(0)
+    assert (tmp_path / "moved").stat().st_size == 8

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pytest
 import typer
 
+# Imported first during a test, it would keep the functions of ``formats`` that the test replaces.
+import delta_sharing_client.client  # noqa: F401
 from delta_sharing_client import durable, formats
 from delta_sharing_client.cli import asset_files, commands, main, output, program, shares
 from delta_sharing_client.cli.program import ExitCode, Settings
