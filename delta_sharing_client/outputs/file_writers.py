@@ -168,7 +168,7 @@ class _JsonWriter(contextlib.AbstractContextManager["_JsonWriter"]):
 
 
 def _excel_writer(sink: BinaryIO, schema: pa.Schema) -> Any:
-    # Imported only when such a file is written.
+    # Imported only when an Excel file is written.
     from delta_sharing_client.outputs.excel import ExcelWriter
 
     return ExcelWriter(sink, schema)

@@ -83,7 +83,7 @@ def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
         is_counted = columns is None or counting in columns
         least = min((limit for limit in (head, whole) if limit is not None), default=None)
         if least is not None:
-            # Polars applies the limit before the filter, whatever the order in the query.
+            # Polars applies the limit before the filter, regardless of their order in the query.
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
             asked = asked.where(weaker)

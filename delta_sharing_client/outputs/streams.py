@@ -1,6 +1,6 @@
 """Streams of rows that engines read on their own threads. They end with the program, and at Ctrl-C.
 
-Python tells such a thread about neither. A thread that enters Python during the interpreter's shutdown aborts the
+Python tells these threads about neither. A thread that enters Python during the interpreter's shutdown aborts the
 process, or never returns; and Python handles Ctrl-C only on the main thread, which may be waiting for such a thread.
 """
 

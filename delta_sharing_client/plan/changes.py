@@ -56,9 +56,9 @@ def plan_changes(
     """Return the files with the changes of a range of versions, oldest version first.
 
     Rows are read in the schema at the end of the range; columns that older files lack are null. All ``actions`` are
-    needed before the first row: any of them may change the schema, rows are ordered by version whatever the server's
-    order, change files replace added and removed files, and the two actions of a file with a new deletion vector are
-    one change.
+    needed before the first row: any of them may change the schema, rows are ordered by version regardless of the
+    server's order, change files replace added and removed files, and the two actions of a file with a new deletion
+    vector are one change.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _tasks(
 
 # === Whether one schema fits all rows ===
 
-# Columns may be added (null in older rows), made nullable, respelled in another case, and widened.
+# Columns may be added (null in older rows), made nullable, respelled in a different case, and widened.
 _BREAKS_A_FEED = frozenset(
     set(SchemaChangeKind) - {SchemaChangeKind.ADDED, SchemaChangeKind.RESPELLED, SchemaChangeKind.WIDENED}
 )

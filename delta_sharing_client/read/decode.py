@@ -393,8 +393,8 @@ class _Columns:
         """Return the values stored in ``file``; where it has none, values derived from ``first``, which is the file's
         base row id or commit version."""
         if first is None:
-            # Planning refuses such a file of a Delta table. In an Iceberg table, both lineage columns of its rows are
-            # null, even if the file has values for them (Iceberg, Appendix E, "Row lineage changes").
+            # Planning refuses a Delta table's file without this number. In an Iceberg table, both lineage columns of
+            # its rows are null, even if the file has values for them (Iceberg, Appendix E, "Row lineage changes").
             return pa.nulls(self._rows, pa.int64())
         written = None if file is None else self._from_file(file)
         if written is not None and not written.null_count:

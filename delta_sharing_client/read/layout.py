@@ -180,7 +180,7 @@ class Shape:
 
     def partition_value(self, task: FileTask, field: StructField, arrow: pa.DataType) -> pa.Scalar | None:
         """Return the partition value of ``field`` in a file's action, ``None`` if it has none."""
-        # A dropped column may have had the name of another one.
+        # A dropped column may have had the name of a current one.
         column = self.context.schema.find(field.name)
         if column is None or column.field_id != field.field_id or not self._has_value(field, task.partition_values):
             return None
