@@ -50,7 +50,7 @@ _checked: weakref.WeakKeyDictionary[SparkSession, bool] = weakref.WeakKeyDiction
 def works(session: SparkSession) -> bool:
     """Return whether the format ``FORMAT`` works in ``session``. The first call tests this and logs a failure. The
     setting ``spark.delta.sharing.pushDown`` can turn push-down off."""
-    if str(session.conf.get(SWITCH, "true")).lower() == "false":
+    if _is_off(session):
         return False
     if session not in _checked:
         if context_of(session) is None and not _has_jar(session):
@@ -66,6 +66,10 @@ def works(session: SparkSession) -> bool:
                 str(error).splitlines()[0] if str(error) else type(error).__name__,
             )
     return _checked[session]
+
+
+def _is_off(session: SparkSession) -> bool:
+    return str(session.conf.get(SWITCH, "true")).lower() == "false"
 
 
 @contextlib.contextmanager
@@ -221,6 +225,11 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
         )
     if context_of(session) is None and not _has_jar(session):
         raise UsageError("A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach.")
+    if _is_off(session):
+        raise UsageError(
+            f"A catalog needs push-down, which the setting '{SWITCH}' turns off. Set it to 'true' before attach, or load "
+            "the tables one by one with load_as_spark."
+        )
     if not works(session):
         raise UsageError(
             "A catalog needs PySpark 4.0 or newer, and push-down, which does not work in this session; the log says "

@@ -246,6 +246,10 @@ def test_push_down_can_be_disabled_for_one_query(spark: Any, shared: Any, how: s
         frame = reader.table(name).where("id > 10")
         assert "PushedFilters" not in frame._jdf.queryExecution().toString()
         assert frame.count() == 3
+        if how == "setting":
+            assert not push_down.works(spark)
+            with pytest.raises(ds.UsageError, match=f"the setting '{push_down.SWITCH}' turns off"):
+                ds.attach(spark, shared.profile_path, name="another")
     finally:
         spark.conf.unset(push_down.SWITCH)
     assert "PushedFilters" in spark.table(name).where("id > 10")._jdf.queryExecution().toString()
