@@ -227,8 +227,8 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
         raise UsageError("A catalog in Spark Connect needs the jar: call add_spark_jar(spark) before attach.")
     if _is_off(session):
         raise UsageError(
-            f"A catalog needs push-down, which the setting '{SWITCH}' turns off. Set it to 'true' before attach, or load "
-            "the tables one by one with load_as_spark."
+            f"A catalog needs push-down, which the setting '{SWITCH}' turns off. Set it to 'true' before attach, or "
+            "load the tables one by one with load_as_spark."
         )
     if not works(session):
         raise UsageError(
