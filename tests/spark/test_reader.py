@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 import mock_server
+from delta_sharing_client import __version__
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import (
@@ -44,7 +45,7 @@ from delta_sharing_client.spark.datasource import (
     StreamReader,
     default_limit,
 )
-from delta_sharing_client.spark.served_table import ServedTable
+from delta_sharing_client.spark.served_table import ServedTable, user_agent
 from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.types import narrowed_columns, relation_columns, target_schema, to_spark_field
 from tests.golden import corpus
@@ -609,6 +610,14 @@ def test_retry_and_timeout_options_reach_the_read_and_tasks(lake: Any) -> None:
     for options in (reader._table.read_options, partition.part._context.options):  # type: ignore[attr-defined]
         assert (options.max_attempts, options.max_retry_seconds) == (3, 300)
         assert (options.connect_timeout, options.read_timeout, options.total_timeout) == (2, 7, 3600)
+
+
+def test_user_agent_tells_streams_from_batches() -> None:
+    for operation, product in ((Operation.STREAMING, "SparkStructuredStreaming"), (Operation.SNAPSHOT, "Spark")):
+        client, spark, python = user_agent(operation, None).split(" ")
+        assert client == f"delta-sharing-client-{product}/{__version__}"
+        assert (spark.partition("/")[0], python.partition("/")[0]) == ("PySpark", "Python")
+        assert user_agent(operation, "acme") == f"{client} {spark} {python} callerOrg-acme"
 
 
 def test_files_with_deletion_vectors_stay_within_the_limit(lake: Any) -> None:
