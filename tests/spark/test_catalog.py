@@ -222,7 +222,7 @@ def test_catalog_table_can_be_streamed(spark: Any, shared: Any, tmp_path: Any) -
     assert spark.table("followed").count() == 6
 
 
-def test_credentials_are_not_sent_to_another_catalog(spark: Any, shared: Any) -> None:
+def test_attach_does_not_replace_a_catalog_of_another_class(spark: Any, shared: Any) -> None:
     setting, other = "spark.sql.catalog.taken", "org.example.OtherCatalog"
     spark.conf.set(setting, other)
     try:

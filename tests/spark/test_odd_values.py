@@ -53,7 +53,7 @@ def test_invalid_utf8_is_replaced_as_in_spark(spark: Any, tmp_path: pathlib.Path
                 spark.read.format("deltaSharing").load(url).collect()
 
 
-def test_deletion_vectors_are_stored_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
+def test_ml_vectors_are_read_as_spark_stores_them(spark: Any, tmp_path: pathlib.Path) -> None:
     from pyspark.ml.linalg import Vectors
 
     vectors = [Vectors.dense([1.5, -2.0]), Vectors.sparse(5, [1, 4], [3.0, 4.0]), None, Vectors.sparse(3, [], [])]

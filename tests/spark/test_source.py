@@ -342,7 +342,7 @@ def test_unreachable_server_is_reported(tmp_path: pathlib.Path) -> None:
         DeltaSharingSource(options).schema()
 
 
-def test_table_without_shared_history_is_read(lake: Any) -> None:
+def test_change_feed_may_start_at_a_time_before_the_table(lake: Any) -> None:
     TableWriter(lake.root / "t", ID, properties=FEED).insert(rows_of([1, 2]))
     found = parts_of(source(lake, readChangeFeed="true", startingTimestamp="1970-01-01"))
     assert sorted(row["id"] for part in found for row in part) == [1, 2]

@@ -65,12 +65,12 @@ def test_server_skips_files_by_the_hints_of_a_filter(partitioned: HandMadeTable)
         assert plan.skipped.by_partition == 5
 
 
-def test_limit_is_not_sent_with_a_filter(partitioned: HandMadeTable) -> None:
+def test_limit_with_a_filter_returns_enough_rows(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         assert table.scan(filter="a >= 4", limit=2).to_pandas()["a"].tolist() == [4, 5]
 
 
-def test_file_listed_twice_is_read_once(partitioned: HandMadeTable) -> None:
+def test_listing_of_several_pages_gives_each_row_once(partitioned: HandMadeTable) -> None:
     partitioned.commit(partitioned.file(pa.table({"a": [9]}), {"p": "9"}))
     with shared(partitioned.root, faults=["page-size=2"]) as (table, _):
         assert sorted(table.scan().to_pandas()["a"]) == [0, 1, 2, 3, 4, 5, 9]

@@ -96,7 +96,7 @@ def test_only_long_plans_are_packed_and_show_no_url(monkeypatch: pytest.MonkeyPa
     assert "planted" not in repr(many)
 
 
-def test_task_with_all_fields_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_with_all_fields_is_packed_and_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = DeletionVectorRef(DeletionVectorDescriptor("p", "https://x/v", 4, 2, 8), "k#dv")
     whole = FileTask(
         key="k",

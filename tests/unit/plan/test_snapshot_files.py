@@ -248,7 +248,7 @@ def test_row_lineage_needs_the_table_property_and_file_numbers() -> None:
         assert caught.value.feature == "rowTracking"
 
 
-def test_context_without_row_lineage_has_none() -> None:
+def test_row_lineage_is_omitted_unless_requested() -> None:
     table = table_state(metadata(SCHEMA, ["p"], TRACKED))
     add = file("a", base_row_id=3, default_row_commit_version=4)
     scan_plan = plan_snapshot(table, [add], ScanRequest(), fast_options())

@@ -105,7 +105,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("mistake", "advice", "right"), MISTAKES, ids=[mistake for mistake, *_ in MISTAKES])
-def test_error_of_a_mistake_shows_a_corrected_form(mistake: str, advice: str, right: str) -> None:
+def test_error_for_a_common_mistake_shows_a_corrected_form(mistake: str, advice: str, right: str) -> None:
     with pytest.raises(UsageError) as caught:
         bind(parse_filter(mistake), SCHEMA)
 

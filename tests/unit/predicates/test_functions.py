@@ -191,7 +191,7 @@ def result_of(sql: str, row: dict[str, Any] = ROW) -> bool | None:
         ]
     ),
 )
-def test_functions_have_the_results_of_spark(sql: str, expected: bool | None) -> None:
+def test_functions_give_the_same_results_as_in_spark(sql: str, expected: bool | None) -> None:
     assert result_of(sql) is expected
 
 
@@ -881,7 +881,7 @@ def test_overflow_of_integers_is_an_error(width: int) -> None:
     ],
     ids=str,
 )
-def test_arrays_have_the_results_of_single_values(
+def test_arrays_give_the_same_results_as_single_values(
     name: str, array: pa.Array, kind: pa.DataType, constants: list[Any]
 ) -> None:
     kernel = functions.row_of(name, constants).kernel

@@ -480,7 +480,7 @@ def test_unsupported_expressions_are_not_converted(expression: pc.Expression) ->
         (pc.ends_with(field("odd name"), "x"), "`odd name` LIKE '%x'"),
     ],
 )
-def test_pyarrow_expression_is_a_filter(expression: pc.Expression, text: str) -> None:
+def test_pyarrow_expression_is_parsed_as_a_filter(expression: pc.Expression, text: str) -> None:
     assert parse_filter(expression) == parse_filter(text)
 
 

@@ -132,7 +132,7 @@ def test_nested_and_missing_columns_have_no_single_leaf() -> None:
 # === Values ===
 
 
-def test_fields_of_a_struct_are_listed_once() -> None:
+def test_fields_below_a_struct_are_cached() -> None:
     files = aligner(FILE)
     assert files._below(files._top.nodes[1]) is files._below(files._top.nodes[1])
 

@@ -159,7 +159,7 @@ def test_invalid_text_of_deleted_rows_is_not_an_error() -> None:
     assert [value for batch in file.batches() for value in batch["text"].to_pylist()] == ["good"] * 10
 
 
-def test_damaged_bytes_are_an_error_or_equal_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_bytes_give_an_error_or_the_rows_of_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte of the column chunk is changed in turn, so indices and lengths may be out of range."""
     content = pa.table({"text": ["a", "bb", None, "ccc"] * 8})
     sink = io.BytesIO()

@@ -244,7 +244,7 @@ def test_pages_of_columns_with_lists_are_not_skipped(monkeypatch: pytest.MonkeyP
     assert page_plan.index_ranges(layout, block._replace(start=1), page_plan.Ratio(1, 1)) == {}
 
 
-def test_index_is_not_read_without_a_column_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_index_is_not_read_without_a_column_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3)
     numbers, get = file.layout.chunks, file.layout.chunks.get
@@ -275,7 +275,9 @@ def test_page_index_is_read_if_it_may_save_more_than_it_costs(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("write", [{"write_page_index": False}, {}])
-def test_index_is_not_read_without_an_index_or_filter(monkeypatch: pytest.MonkeyPatch, write: dict[str, Any]) -> None:
+def test_page_index_is_not_read_if_missing_or_without_filter(
+    monkeypatch: pytest.MonkeyPatch, write: dict[str, Any]
+) -> None:
     monkeypatch.setattr(page_plan, "_WORK", 0)
     file = indexed(col("b") > 3 if write else None, **write)
     block = file.data.blocks[0]._replace(start=1)

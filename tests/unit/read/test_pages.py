@@ -62,7 +62,7 @@ def large_file(large: pa.Table) -> bytes:
     return parquet_bytes(large, **INDEXED)
 
 
-def test_read_of_one_row_fetches_its_pages(
+def test_read_of_one_row_fetches_only_its_pages(
     make_table: MakeTable, storage: Storage, large: pa.Table, large_file: bytes
 ) -> None:
     table = make_table(SORTED)

@@ -210,7 +210,7 @@ def table_of(storage: Storage, blob: bytes, schema: pa.Schema = SIMPLE.schema) -
 
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("compression", ["none", "snappy"])
-def test_damaged_bytes_have_the_outcome_of_arrows_reader(
+def test_damaged_bytes_give_the_same_result_as_arrows_reader(
     storage: Storage, used: Used, checksum: bool, compression: str
 ) -> None:
     """Polars' reader is used only for pages with checksums, because it may read damaged bytes differently."""
