@@ -112,7 +112,7 @@ def test_golden_version_is_read_from_its_directory(served: Served, name: str, ve
     assert "access: the table's directory, file://" in scan.explain()
 
 
-@pytest.mark.filterwarnings("ignore:_last_checkpoint")
+@pytest.mark.filterwarnings("ignore::delta_sharing_client.delta.log.log_files.LastCheckpointWarning")
 @pytest.mark.parametrize("name", sample(IN_S3, 4))
 def test_golden_table_in_s3_has_the_rows_read_by_url(in_s3: Served, name: str) -> None:
     table = in_s3.table(name)

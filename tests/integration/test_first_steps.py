@@ -121,7 +121,7 @@ def test_duckdb_functions_refuse_a_profile_as_connection(orders: ds.SharedTable,
 
 @pytest.mark.spark
 def test_to_spark_refuses_a_string_as_session(orders: ds.SharedTable) -> None:
-    with pytest.raises(ds.UsageError, match="Expected a Spark session, found str; leave it out"):
+    with pytest.raises(ds.UsageError, match="Expected a Spark session, found str; omit it"):
         orders.scan().to_spark("local")  # type: ignore[arg-type]
 
 

@@ -28,9 +28,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("incumbent"),  # all reads are made once, in one worker
     # Some conformance tables have a wrong checksum in ``_last_checkpoint`` on purpose.
-    pytest.mark.filterwarnings(
-        "ignore:_last_checkpoint:delta_sharing_client.delta.log.log_files.LastCheckpointWarning"
-    ),
+    pytest.mark.filterwarnings("ignore::delta_sharing_client.delta.log.log_files.LastCheckpointWarning"),
 ]
 
 READER = Path(__file__).with_name("read_frames.py")

@@ -90,7 +90,7 @@ def one_file(table: HandMadeTable, rows: pa.Table, path: str = "x.parquet", **ad
         "_last_checkpoint",
     ],
 )
-@pytest.mark.filterwarnings("ignore:_last_checkpoint")
+@pytest.mark.filterwarnings("ignore::delta_sharing_client.delta.log.log_files.LastCheckpointWarning")
 def test_empty_log_file_of_a_killed_writer_is_not_a_commit(table: HandMadeTable, name: str) -> None:
     table.create(LONGS)
     for number in range(3):

@@ -28,7 +28,11 @@ from tests.tables_spark.make_tables import rows
 
 # Each test runs hundreds of queries, and some logs have an invalid _last_checkpoint on purpose. The warning is
 # ignored for whole tests, because catch_warnings in one thread would also restore the filters of the others.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:_last_checkpoint")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::delta_sharing_client.delta.log.log_files.LastCheckpointWarning"),
+]
 
 OWN = pathlib.Path(__file__).parent.parent / "tables_spark"
 FORMATS = ("delta", "parquet")

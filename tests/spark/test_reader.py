@@ -537,7 +537,7 @@ def test_vacuumed_file_error_suggests_a_new_checkpoint(lake: Any, caplog: pytest
         (RequestError("What?", status=400), "If it stops here each time, delete the checkpoint"),
         (AuthError("Refused."), "Renew the credentials"),
         (ProfileError("Expired."), "Renew the credentials"),
-        (UnsupportedFeatureError("Upgrade.", feature="x"), "Restart the query then"),
+        (UnsupportedFeatureError("Upgrade.", feature="x"), "Then restart the query: it continues"),
         (DataError("Broken; ask the provider."), "delete the checkpoint or choose a new one, and restart the query."),
     ],
 )

@@ -55,7 +55,7 @@ def served(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield Served(base, client)
 
 
-@pytest.mark.filterwarnings("ignore:_last_checkpoint")
+@pytest.mark.filterwarnings("ignore::delta_sharing_client.delta.log.log_files.LastCheckpointWarning")
 @pytest.mark.parametrize("name", BOTH_WAYS)
 def test_golden_table_in_a_store_has_the_rows_read_by_url(store: Store, served: Served, name: str) -> None:
     table = served.table(name)
