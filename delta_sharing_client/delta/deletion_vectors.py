@@ -308,7 +308,9 @@ def z85_encode(data: bytes) -> str:
     Raises ``UsageError`` if the length is not a multiple of 4. (Delta pads with zero bytes and stores the true length.)
     """
     if len(data) % 4:
-        raise UsageError(f"Z85 data must have a multiple of 4 bytes, found {len(data)}: pad it with zero bytes.")
+        raise UsageError(
+            f"The length of data for Z85 must be a multiple of 4 bytes, found {len(data)}: pad it with zero bytes."
+        )
     words = np.frombuffer(data, dtype=">u4").astype(np.uint64)
     digits = (words[:, None] // _POWERS) % np.uint64(85)
     text: bytes = _CHARACTERS[digits.astype(np.uint8)].tobytes()

@@ -112,7 +112,7 @@ def _inflate(data: bytes, most: int) -> bytes:
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     plain = decoder.decompress(data, most + 1)
     if len(plain) <= most and not decoder.eof:
-        raise zlib.error("the stream has no end")
+        raise zlib.error("the stream is truncated")
     return plain
 
 

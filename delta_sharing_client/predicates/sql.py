@@ -106,7 +106,7 @@ def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Plac
     """Return the position where sqlglot stopped, in the original text; ``None`` if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
     before, stopped = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
-    # The context begins at the start of the text, or a hundred characters before that position.
+    # The context begins a hundred characters before the position where sqlglot stopped, or at the start of the text.
     start = shielded.text.find(before + stopped)
     return shielded.place(start + len(before), start + len(before) + len(stopped)) if stopped and start >= 0 else None
 

@@ -70,7 +70,7 @@ def body_chunks(
     for chunk in _without_mark(_decoded(response, _received(response, doing, table), doing, table)):
         total += len(chunk)
         if limit is not None and total > limit:
-            raise ProtocolError(f"{doing}: the response is longer than {limit} bytes, the limit.", table=table)
+            raise ProtocolError(f"{doing}: the response is longer than {limit} bytes, which is the limit.", table=table)
         yield chunk
 
 

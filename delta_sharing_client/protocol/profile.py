@@ -548,7 +548,8 @@ class _ProfileFields:
         return tuple(_ProfileFields({name: item}, self.where).text(name) for item in value)
 
     def secret(self, name: str) -> SecretSource:
-        """Return the secret ``name``: a string, a function, or a file if the field ``name`` + ``File`` has its path."""
+        """Return the source of the secret ``name``: a string or a function, or a file whose path is in the field
+        ``name`` + ``File``."""
         value, path = self.fields.get(name), self.optional_text(f"{name}File")
         if value is not None and path is not None:
             raise ProfileError(f"The profile {self.where} has both '{name}' and '{name}File'; expected only one.")

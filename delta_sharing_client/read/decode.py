@@ -148,7 +148,7 @@ class FileDecoder:
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = self._predicate_of_group = shape.predicate
         # If all of its columns are constant, the predicate has the same result for every row of the file. It is
-        # evaluated once, when there is a row.
+        # evaluated once, with the first batch.
         self._is_evaluated = not all(column.name in self._constants for column in shape.context.filters)
         most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
         self._rows_per_batch = min(shape.context.options.batch_rows, max(most, 1))

@@ -115,7 +115,7 @@ def test_unsupported_golden_table_is_refused(served: Served, name: str, wire: st
 
 
 @pytest.mark.parametrize("name", sorted(READ_SINCE & set(TABLES)))
-def test_newly_supported_golden_table_has_its_columns(served: Served, name: str) -> None:
+def test_golden_table_with_geometry_has_its_columns(served: Served, name: str) -> None:
     rows = served.table(name).scan(response_format="delta").to_arrow()
     assert rows.num_rows == 0
     assert rows.schema.names == ["geom", "geog"]

@@ -82,7 +82,7 @@ def test_table_page_has_columns_properties_and_rows(visitor: Visitor, serve_demo
     assert "Did you mean 'demo.shop.orders'" in visitor.refusal("table", name=["demo", "shop", "order"])["error"]
 
 
-def test_preview_has_its_cost_and_the_rows_of_the_scan(visitor: Visitor, serve_demo: Any) -> None:
+def test_preview_returns_byte_counts_and_the_rows_of_a_scan(visitor: Visitor, serve_demo: Any) -> None:
     columns = ["amount", "country"]
     preview = visitor.preview(name=ORDERS, columns=columns, filter=" country = 'DE' ", version="2")
     expected = (

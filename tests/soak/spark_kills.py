@@ -427,7 +427,8 @@ class _Soak:
         return Counter((i, kind) for file in files for i, kind in json.loads(file.read_text()))
 
     def _expected(self, name: str, *, committed: bool = False) -> Counter[Row]:
-        """Return the rows of a stream: all rows, or only the rows of versions that it has committed completely."""
+        """Return the rows that a stream must deliver; with ``committed``, only those of the versions that it has
+        committed completely."""
         resolved = [self._offset(name, batch) for batch in sorted(self._log(name, "offsets"))]
         first = next(offset for offset in resolved if offset["tableId"] is not None)
         last = None

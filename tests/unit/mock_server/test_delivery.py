@@ -1,4 +1,4 @@
-"""Latency and bandwidth limits apply to all responses together."""
+"""How responses are sent: all of them share the bandwidth, and each is delayed by the latency."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_deleted_rows_are_not_returned(storage: Storage, encoding: str) -> None:
     assert table.read(filter=col("s").is_null()).to_pylist() == expected(lambda i: i % 7 == 3 and i != 17)
 
 
-def test_pandas_frame_has_the_values(table: Table) -> None:
+def test_pandas_frame_has_the_values_of_every_encoding(table: Table) -> None:
     plan = table.plan(filter=col("i") < 30)
     frame = to_pandas(plan.output_schema, Batches(plan), "numpy", plan.known_rows)
     assert frame["i"].tolist() == list(range(30))
