@@ -23,18 +23,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.mutate import marks
 from tests.mutate.mutants import watched
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
-    *("delta_sharing_client", "mock_server", "pyspark_delta_sharing", "pyspark_delta_sharing_alias"),
-    *("tests", "pyproject.toml"),
-)
+PACKAGES = ("delta_sharing_client", "mock_server")
+COPIED = (*PACKAGES, "pyspark_delta_sharing", "pyspark_delta_sharing_alias", "tests", "pyproject.toml")
+PYTEST = (sys.executable, *["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutate.marks"])
 CACHE = ROOT / ".mutate_cache" / "started.json"
 # Wall-clock seconds for a whole run, and for the tests of one mutant.
 ALL_SECONDS = 3600
 MUTANT_SECONDS = 150
+# A test failed, or a changed module cannot be imported. Other exit codes of pytest mean that no test was run.
+FAILED = (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
 
 
 class StartedTests:
@@ -78,6 +81,8 @@ class StartedTests:
             passed = marks.results(Path(folder))
         if status == 0:
             return "survived", len(tests), len(tests) - len(chosen)
+        if status not in (None, *FAILED):
+            sys.exit(f"pytest ended with {status}, so nothing is known about this mutant: {', '.join(chosen)}.")
         self._killers.update([test for test in chosen if test not in passed][:1])
         return "hung" if status is None else "killed", len(tests), 0
 
@@ -86,11 +91,12 @@ class StartedTests:
         key = _digest([*self._modules, *sorted(Path(ROOT, "tests", "spark").glob("*.py"))])
         cached = json.loads(CACHE.read_text()) if CACHE.exists() else {}
         if key not in cached:
-            print("The lines that the tests with a Spark session reach are not known yet.", flush=True)
+            print("The lines that the tests with a Spark session reach are not recorded yet.", flush=True)
             changed = {path: _marked(path) for path in self._modules}
             with tempfile.TemporaryDirectory(prefix="marks-") as folder:
                 marks.prepare(Path(folder))
-                if _run_a_copy(self._files, changed, folder, seconds=ALL_SECONDS) not in (0, 1):
+                status = _run_a_copy(self._files, changed, folder, seconds=ALL_SECONDS)
+                if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
                     sys.exit(f"These tests cannot be run: {', '.join(self._files)}.")
                 cached = {key: marks.results(Path(folder))}
             CACHE.parent.mkdir(exist_ok=True)
@@ -133,22 +139,10 @@ def _run_a_copy(
                 shutil.copy(path, copy)
         for path, text in changed.items():
             Path(copy, path.relative_to(ROOT)).write_text(text)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "0",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "tests.mutate.marks",
-        ]
         own = {**os.environ, "PYTHONPATH": copy, marks.FOLDER: folder}
         own.pop("PYTHONDONTWRITEBYTECODE", None)
         process = subprocess.Popen(
-            [*command, *options, *tests], cwd=copy, env=own,
+            [*PYTEST, *options, *tests], cwd=copy, env=own,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:

@@ -32,7 +32,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.mutate.copies import ROOT, StartedTests
+from tests.mutate.copies import PACKAGES, ROOT, StartedTests
 from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
 from tests.time_limits import slowness
 
@@ -49,7 +49,6 @@ MOST_SECONDS = 8
 # Processor seconds for the remaining tests if a mutant survives the first ones.
 MORE_SECONDS = 30
 WATCH = "__reached__"
-PACKAGES = ("delta_sharing_client", "mock_server")
 CACHE = ROOT / ".mutate_cache" / "parts.json"
 
 
