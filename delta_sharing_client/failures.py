@@ -32,7 +32,8 @@ LIBRARY_ERRORS = (
     aiohttp.ClientError,
 )
 
-# The seconds of retries if nothing listens at the port: it is probably the wrong port, but a server may be restarting.
+# For how many seconds requests are retried if nothing listens on the port: the port is probably wrong, but a server may
+# be restarting. The second value is for a port of this machine.
 _REFUSED = 5.0
 _REFUSED_HERE = 0.0
 

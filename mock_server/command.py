@@ -100,8 +100,8 @@ def _expanded(path: Path | None) -> Path | None:
 
 @contextlib.contextmanager
 def _exit_codes(program: str) -> Iterator[None]:
-    """Exit with 2 and a message that begins with ``program`` if the server cannot start, or with 130 if Ctrl-C comes
-    first."""
+    """Exit with 2 and a message that begins with ``program`` if the server cannot start, or with 130 if Ctrl-C
+    comes before it has started."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield

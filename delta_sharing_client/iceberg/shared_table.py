@@ -172,7 +172,7 @@ class _Reload:
 
 
 class _Places:
-    """The locations for which a catalog gave credentials, and their places. Picklable."""
+    """Opens a location of a table's files as a ``Place``, with the credentials of the catalog. Picklable."""
 
     def __init__(self, rest: RestClient, name: AssetName, options: ReadOptions, loaded: LoadedTable) -> None:
         self._rest, self._name, self._options = rest, name, options

@@ -294,7 +294,7 @@ class _Snapshot:
             with contextlib.suppress(TimeoutError):
                 return future.result(_PATIENCE)
             if self.broken_off.is_set():
-                raise UsageError("The read was closed while its files were listed.")
+                raise UsageError("The read was closed while its files were being listed.")
 
     # === One data file ===
 

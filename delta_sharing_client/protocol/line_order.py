@@ -287,7 +287,7 @@ class CheckedResponse:
             raise self._subject.incomplete("it ended without the endStreamAction that its header promises")
 
     def _taken(self, lines: Iterator[Line]) -> Iterator[list[TableAction]]:
-        """Yield the actions of ``lines`` as one batch, also if an error ends the lines."""
+        """Yield the actions of ``lines`` as one batch, even if an error ends the lines."""
         actions: list[TableAction] = []
         try:
             self._take(lines, actions)

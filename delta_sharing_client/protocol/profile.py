@@ -459,7 +459,8 @@ _KINDS: dict[str, Callable[[_ProfileFields], Credentials]] = {
 
 def _token_endpoint(read: _ProfileFields, endpoint: str | None = None) -> str:
     url = _http_url(read, "tokenEndpoint", query=True)
-    return _encrypted(url, "tokenEndpoint", read, endpoint or _http_url(read, "endpoint"))
+    advice = " To use a token from this machine, write it to a file, and set 'bearerTokenFile' to the path."
+    return _encrypted(url, "tokenEndpoint", read, endpoint or _http_url(read, "endpoint"), advice)
 
 
 def _iceberg_endpoint(read: _ProfileFields) -> str | None:
@@ -468,17 +469,16 @@ def _iceberg_endpoint(read: _ProfileFields) -> str | None:
     return _encrypted(_http_url(read, "icebergEndpoint"), "icebergEndpoint", read, _http_url(read, "endpoint"))
 
 
-def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str) -> str:
-    """Return ``url``; raise ``ProfileError`` if it is http, or if it is on this machine and the server's
-    ``endpoint`` is not."""
+def _encrypted(url: str, name: str, read: _ProfileFields, endpoint: str, advice: str = "") -> str:
+    """Return ``url``; raise ``ProfileError`` if it is http, or, with ``advice``, if it is on this machine and the
+    server's ``endpoint`` is not."""
     allowed = beside(endpoint)
     if unfetchable(url, allowed) is None:
         return url
     if not allowed.loopback and is_loopback(urlsplit(url).hostname or ""):
         raise ProfileError(
             f"'{name}' of the profile {read.where} is on this machine, but 'endpoint' is not; expected both on this "
-            "machine or neither. To use a token from this machine, write it to a file, and set 'bearerTokenFile' to "
-            "the path."
+            f"machine or neither.{advice}"
         )
     raise ProfileError(
         f"'{name}' of the profile {read.where} is an http URL, to which the client would send its credentials in clear "

@@ -274,7 +274,7 @@ class Layout:
         return [(left, right) for left, right in cut if left < right]
 
     def end(self, group: int) -> int:
-        """Return the row of the file after the last wanted one of ``group``."""
+        """Return the number of the row after the last wanted row of ``group``, counted from the start of the file."""
         if group in self.pages and self.pages[group].rows:
             return self.row_starts[group] + self.pages[group].rows[-1][1]
         return self.row_starts[group + 1]

@@ -377,8 +377,8 @@ class DeltaSharingSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
-        # With parsed options, this is not a Spark worker. The credentials are looked up now: they are available where
-        # this instance is created, but not where the offsets of a stream are requested.
+        # Spark's workers create instances without ``parsed``. The credentials are looked up now: they are available
+        # where this instance is created, but not where the offsets of a stream are requested.
         self._by_spark = parsed is None
         with one_sentence(self._by_spark):
             super().__init__(session_credentials.found_by(options))

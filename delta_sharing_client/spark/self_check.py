@@ -44,8 +44,8 @@ def rows(schema: StructType, pushed: Pushed) -> Iterator[pa.RecordBatch]:
     told = pushed.filter(SCHEMA, _ARROW)
     if len(schema.names) > 1:  # a counting query has no condition
         if told is None:
-            raise ValueError("The predicates of a query did not arrive.")
+            raise ValueError("Spark did not push the condition of a query down.")
         if "z" in schema.simpleString():
-            raise ValueError("The columns of a query did not arrive.")
+            raise ValueError("Spark did not push the columns of a query down.")
         found = found.filter(mask(bind(told, _ARROW), found))
     yield conform(found, target_schema(schema))

@@ -81,7 +81,7 @@ def test_footer_bounds_have_the_type_of_the_column(
 @pytest.mark.parametrize(
     "stored_type", [pa.int64(), pa.bool_(), pa.date32(), US, pa.float64(), pa.string(), pa.binary()]
 )
-def test_bytes_are_not_bounds_of_numbers(name: str, stored_type: pa.DataType) -> None:
+def test_bytes_are_no_bounds_of_columns_of_other_types(name: str, stored_type: pa.DataType) -> None:
     if name == "boolean" and stored_type == pa.bool_():
         return
     data_type = DecimalType(5, 2) if name == "decimal" else PrimitiveType(name)

@@ -99,7 +99,7 @@ def test_missing_field_is_named(cursor: CursorFile, field: str) -> None:
         cursor.read()
 
 
-def test_unreadable_or_unwritable_path_is_named(tmp_path: pathlib.Path) -> None:
+def test_error_names_an_unreadable_or_unwritable_path(tmp_path: pathlib.Path) -> None:
     nowhere = CursorFile(tmp_path / "none" / "c", TABLE, "https://example.com")
     with pytest.raises(UsageError, match=r"Cannot write the cursor '.*none/c': No such file"), nowhere.held():
         pass

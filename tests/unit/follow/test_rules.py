@@ -250,7 +250,7 @@ def test_only_outages_shorter_than_the_limit_are_waited_out(error: DeltaSharingE
     ("max_outage", "error"),
     [(0, TransportError("down")), (300, RequestError("no such table", status=404)), (300, AuthError("no"))],
 )
-def test_permanent_errors_are_raised(max_outage: float, error: DeltaSharingError) -> None:
+def test_errors_that_are_not_waited_out_are_raised(max_outage: float, error: DeltaSharingError) -> None:
     server = Outage(error, range(10, 250))
     clock = VersionClock(server, 30, lambda: server.now, max_outage=max_outage)
     assert clock.latest() == 5

@@ -542,7 +542,7 @@ def test_parts_are_planned_as_they_are_listed(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, [1]), (2, [1, 2]), (9, [1, 2, 3])])
-def test_limit_lists_no_unneeded_part_of_a_feed(feed: Feed, limit: int, expected: list[int]) -> None:
+def test_parts_of_a_feed_beyond_the_limit_are_not_listed(feed: Feed, limit: int, expected: list[int]) -> None:
     listed: list[int] = []
     stream = streamed(*parts_of_one_file(feed, listed), limit=limit)
     assert versions(stream) == listed == expected

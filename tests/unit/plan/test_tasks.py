@@ -140,7 +140,7 @@ def test_plan_has_vectors_if_one_file_has() -> None:
     assert plan(task(), task(only=removed(1))).has_vectors
 
 
-# === Files that are still listed ===
+# === Files that are still being listed ===
 
 
 @pytest.mark.parametrize("breaks", [False, True])

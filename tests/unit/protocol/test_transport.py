@@ -343,7 +343,7 @@ def test_number_of_files_of_a_response_is_limited(server, rest, table, wire, mon
             list(response.actions)
 
 
-# === Renewal times, deviations, redirects, secrets, connections ===
+# === Other rules of requests and responses ===
 
 
 @pytest.mark.parametrize(

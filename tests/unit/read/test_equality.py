@@ -16,7 +16,7 @@ from delta_sharing_client.read.equality import DeletedValues, comparable, leaf_o
 from tests.quota import meets, met
 
 NAN = float("nan")
-# Few values of each type, so that rows are equal.
+# Only a few values of each type, so that some rows are equal.
 VALUES: dict[pa.DataType, list[Any]] = {
     pa.bool_(): [True, False],
     pa.int32(): [0, -1, 2**31 - 1],

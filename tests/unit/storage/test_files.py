@@ -194,7 +194,7 @@ def test_interrupted_transfer_resumes() -> None:
         read(Store(), deadline=Deadline(0))
 
 
-def test_contradictory_responses_are_refused() -> None:
+def test_response_that_does_not_match_the_request_is_refused() -> None:
     with pytest.raises(Refused) as refused:
         read(Store(body()), version=V2)
     assert refused.value.status == 412
