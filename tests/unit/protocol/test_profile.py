@@ -439,7 +439,9 @@ def test_iceberg_endpoint_is_checked_like_the_endpoint():
 def test_remote_profile_must_not_name_local_urls(scheme, host):
     for endpoint in ("https://h/api", "http://h/api"):
         for field in ("tokenEndpoint", "icebergEndpoint"):
-            with pytest.raises(ProfileError, match=rf"'{field}' .* is on this machine, but 'endpoint' is not") as refused:
+            with pytest.raises(
+                ProfileError, match=rf"'{field}' .* is on this machine, but 'endpoint' is not"
+            ) as refused:
                 Profile.load({**OAUTH, "endpoint": endpoint, field: f"{scheme}://{host}/token"})
             # A token may come from this machine, an Iceberg table may not.
             assert ("bearerTokenFile" in str(refused.value)) == (field == "tokenEndpoint")
