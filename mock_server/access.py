@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from .catalog import DIRECTORY_ACCESS, URL_ACCESS, Catalog, TableEntry, TableFormat
 from .errors import ConfigError, invalid, unsupported
+from .faults import FaultSet
 from .s3 import S3Tables, is_s3
 
 Vendor = Callable[[str, float], Mapping[str, object]]
@@ -73,20 +74,11 @@ def require_url_access(entry: TableEntry) -> None:
         raise unsupported(f"The table '{entry.full_name}' is shared by directory access only, not by URL.")
 
 
-def temporary_credentials(
-    entry: TableEntry,
-    location: str | None,
-    s3: S3Tables,
-    vendors: Mapping[str, Vendor],
-    lifetime: float,
-    *,
-    expired: bool = False,
-) -> dict[str, Any]:
+def temporary_credentials(entry: TableEntry, location: str | None, vending: Vending) -> dict[str, Any]:
     """Return the response of "Generate Temporary Table Credential" for ``location``, by default the table's main one.
 
     Locations below it or below an auxiliary location get their own credentials. A local directory needs no keys, so its
-    response has only the location and the expiration time. ``vendors`` create the credentials for other stores, by
-    scheme. With ``expired``, the credentials have already expired.
+    response has only the location and the expiration time.
     """
     if DIRECTORY_ACCESS not in entry.access_modes:
         raise unsupported(
@@ -98,20 +90,32 @@ def temporary_credentials(
         raise invalid(
             "'location' must be the table's location, one of its auxiliary locations, or lie below one of them."
         )
-    return {"credentials": {"location": wanted, **vended(wanted, s3, vendors, lifetime, expired=expired)}}
+    return {"credentials": {"location": wanted, **vending.credentials(wanted)}}
 
 
-def vended(
-    location: str, s3: S3Tables, vendors: Mapping[str, Vendor], lifetime: float, *, expired: bool = False
-) -> dict[str, Any]:
-    """Return temporary credentials for a location, and their expiration time; a local directory needs no keys."""
-    content: dict[str, Any] = {}
-    if (vendor := vendors.get(location.partition(":")[0])) is not None:
-        content.update(vendor(location, lifetime))
-    elif is_s3(location):
-        content["awsTempCredentials"] = s3.credentials(location, lifetime)
-    content["expirationTime"] = int((time.time() + (-60 if expired else lifetime)) * 1000)
-    return content
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vending:
+    """Creates temporary credentials for locations, valid for ``lifetime`` seconds.
+
+    ``vendors`` create those for other stores than S3, by scheme. With the fault ``expired-credentials`` they have
+    already expired.
+    """
+
+    s3: S3Tables
+    vendors: Mapping[str, Vendor]
+    lifetime: float
+    faults: FaultSet
+
+    def credentials(self, location: str) -> dict[str, Any]:
+        """Return credentials for ``location``, and their expiration time; a local directory needs no keys."""
+        content: dict[str, Any] = {}
+        if (vendor := self.vendors.get(location.partition(":")[0])) is not None:
+            content.update(vendor(location, self.lifetime))
+        elif is_s3(location):
+            content["awsTempCredentials"] = self.s3.credentials(location, self.lifetime)
+        left = -60 if self.faults.take("expired-credentials") else self.lifetime
+        content["expirationTime"] = int((time.time() + left) * 1000)
+        return content
 
 
 def _lies_in(address: str, place: str) -> bool:

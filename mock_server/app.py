@@ -25,6 +25,7 @@ from delta_sharing_client.errors import DeltaSharingError, about_table
 
 from . import asset_apis, iceberg
 from .access import (
+    Vending,
     require_loopback,
     require_url_access,
     temporary_credentials,
@@ -108,12 +109,9 @@ class SharingServer(Starlette):
         self.signer = Signer(config.url_ttl)
         self._table_apis = TableApis(config, self.signer, self.faults, self._s3)
         self._listings = Listings(self.catalog.now, self.faults)
-        self._assets = AssetApis(
-            self.catalog.now, self._listings, self.faults, self._s3, config.vendors, config.credentials_ttl
-        )
-        self._iceberg_catalog = IcebergCatalog(
-            self.catalog.now, self.faults, self._s3, config.vendors, config.credentials_ttl
-        )
+        self._vending = Vending(self._s3, config.vendors, config.credentials_ttl, self.faults)
+        self._assets = AssetApis(self.catalog.now, self._listings, self.faults, self._vending)
+        self._iceberg_catalog = IcebergCatalog(self.catalog.now, self.faults, self._vending)
         self._queries = AsyncQueries(config.async_polls)
         self._files = FileServer(lambda: self.catalog.last, self.signer, self.faults)
         self._prefix = config.prefix.rstrip("/") + "/"
@@ -237,10 +235,7 @@ class SharingServer(Starlette):
         if kind == "metadata":
             return _streamed(self._table_apis.metadata(entry, caller, *parse_point(request.query_params)), caller)
         if kind == "temporary-table-credentials":
-            expired = self.faults.take("expired-credentials") is not None
-            ttl = self.config.credentials_ttl
-            location = parse_location(body)
-            return _json(temporary_credentials(entry, location, self._s3, self.config.vendors, ttl, expired=expired))
+            return _json(temporary_credentials(entry, parse_location(body), self._vending))
         require_url_access(entry)
         if kind == "changes":
             return _streamed(self._table_apis.changes(entry, caller, parse_changes(request.query_params)), caller)

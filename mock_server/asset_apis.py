@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .access import Vendor, vended
+from .access import Vending
 from .catalog import READY, AssetEntry, AssetKind, Catalog
 from .errors import invalid, no_such_api
 from .faults import FaultSet
 from .listings import Listings, asset_object, version_object
-from .s3 import S3Tables
 
 _VERSION_CREDENTIALS = "temporary-model-version-credentials"
 # The path in the README of the OpenSharing repository; served only with the fault other-credentials-path.
@@ -50,16 +49,12 @@ class AssetApis:
         catalog: Callable[[], Catalog],
         listings: Listings,
         faults: FaultSet,
-        s3: S3Tables,
-        vendors: Mapping[str, Vendor],
-        lifetime: float,
+        vending: Vending,
     ) -> None:
         self._catalog = catalog
         self._listings = listings
         self._faults = faults
-        self._s3 = s3
-        self._vendors = vendors
-        self._lifetime = lifetime
+        self._vending = vending
 
     def respond(self, api: str, names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
         """Return the response of an API in `APIS`; ``names`` are the names in the request's path. Raises `ApiError` if
@@ -99,8 +94,7 @@ class AssetApis:
                 )
             location = version.storage
         assert location is not None
-        expired = self._faults.take("expired-credentials") is not None
-        content = vended(location, self._s3, self._vendors, self._lifetime, expired=expired)
+        content = self._vending.credentials(location)
         if self._faults.take("no-credentials"):
             content = {"expirationTime": content["expirationTime"]}
         if self._faults.take("two-credentials"):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import iceberg_metadata
-from .access import Vendor, vended
+from .access import Vending
 from .catalog import Catalog, TableEntry, TableFormat
 from .errors import ApiError, invalid, not_found, shown
 from .faults import FaultSet
 from .listings import next_page
-from .s3 import S3Tables, is_s3
+from .s3 import is_s3
 
 MAX_PAGE = 500
 _SHARE, _NAMESPACE = ("v1", "shares", "*"), ("v1", "shares", "*", "namespaces", "*")
@@ -73,15 +73,12 @@ class IcebergCatalog:
         self,
         catalog: Callable[[], Catalog],
         faults: FaultSet,
-        s3: S3Tables,
-        vendors: Mapping[str, Vendor],
-        lifetime: float,
+        vending: Vending,
     ) -> None:
         self._catalog = catalog
         self._faults = faults
-        self._s3 = s3
-        self._vendors = vendors
-        self._lifetime = lifetime
+        self._s3 = vending.s3
+        self._vending = vending
 
     def respond(self, api: str, segments: Sequence[str], query: Mapping[str, str]) -> dict[str, Any] | None:
         """Return the response of an API; ``None`` for a response without a body. Raises `ApiError` if it fails."""
@@ -166,8 +163,7 @@ class IcebergCatalog:
         """Return the properties that a client needs to read the table's files; none for a local directory."""
         if entry.storage is None or entry.storage.startswith("file:"):
             return {}
-        expired = self._faults.take("expired-credentials") is not None
-        content = vended(entry.storage, self._s3, self._vendors, self._lifetime, expired=expired)
+        content = self._vending.credentials(entry.storage)
         until = str(content["expirationTime"])
         if (keys := content.get("awsTempCredentials")) is not None:
             return {
