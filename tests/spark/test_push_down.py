@@ -406,6 +406,6 @@ def test_partitions_of_many_files_are_packed_and_complete(lake: Any, url: str, m
     assert all("PackedTasks" in repr(part.part._tasks) for part in parts)
     found = pa.Table.from_batches(batch for part in parts for batch in part.read(target_schema(schema)))
     assert sorted(found["id"].to_pylist()) == [i * 10 + j for i in range(4) for j in range(3)]
-    source = DeltaSharingSource({"path": url, "parallelism": "2", "maxPartitionBytes": "4m", "limit": "5"})
+    source = DeltaSharingSource({"path": url, "parallelism": "2", "maxPartitionBytes": "4m", "limit": "11"})
     parts = list(source.reader(schema).partitions())
-    assert sum(batch.num_rows for part in parts for batch in part.read(target_schema(schema))) == 5
+    assert sum(batch.num_rows for part in parts for batch in part.read(target_schema(schema))) == 11
