@@ -46,13 +46,9 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-class CannotLock(UsageError):
-    """A lock cannot be taken, and the reason is not that another process holds it."""
-
-
 class FileLock:
-    """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked, and
-    ``CannotLock`` if the file system has no locks.
+    """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked, also
+    if the file system has no locks.
 
     The file is never removed; otherwise two processes could each lock a different file with the same name.
     """
@@ -68,7 +64,7 @@ class FileLock:
         try:
             problem = None if try_lock(descriptor) else UsageError(self._taken)
         except OSError as error:
-            problem = CannotLock(
+            problem = UsageError(
                 f"The file '{self._path}' cannot be locked: {error.strerror}. Choose a directory on a file system that "
                 "supports locks, such as a local disk, or mount the network file system with locks."
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ class FileIdHash(enum.Enum):
     """How a server derives the ids of files (protocol, "File ID Hash Header").
 
     ``PARQUET`` and ``DELTA`` are the defaults of the two response formats. If one of them is requested, a file has the
-    same id in both formats, and so in the file cache, in reports and in errors.
+    same id in both formats, and so in reports and in errors.
     """
 
     PARQUET = "parquet"
@@ -114,10 +115,6 @@ class ReadOptions:
     async_query:
         Let the server compute the result in the background while the client polls (protocol, "asyncQuery"), for tables
         so large that a gateway would cancel the request. Servers without this feature respond immediately.
-    cache_directory:
-        Directory of the file cache, ``None`` for no cache.
-    cache_bytes:
-        Size limit of the cache in bytes.
     progress:
         ``None`` shows a progress bar in terminals and notebooks if the read is long; a bool forces it on or off. A
         function is called with a ``Progress`` a few times per second, in its own thread, and once at the end.
@@ -155,6 +152,8 @@ class ReadOptions:
     client_certificate:
         PEM file with the client's certificate and key, or a pair of files, for servers that request one. ``None``: the
         file in ``DELTA_SHARING_CLIENT_CERTIFICATE``, if set.
+    cache_directory, cache_bytes:
+        Deprecated, without effect: files are no longer cached on disk. ``SharedTable.replicate`` keeps a local copy.
     """
 
     max_concurrent_requests: int = 64
@@ -167,8 +166,6 @@ class ReadOptions:
     total_timeout: float | None = 86_400.0
     min_bytes_per_second: float = 100.0
     async_query: bool = False
-    cache_directory: LocalPath | None = None
-    cache_bytes: int = 10 * 1024 * 1024 * 1024
     progress: bool | Callable[[Progress], object] | None = None
     variant_as: VariantAs = VariantAs.JSON
     invalid_text: InvalidText = InvalidText.ERROR
@@ -182,13 +179,24 @@ class ReadOptions:
     proxy: str | None = dataclasses.field(default=None, repr=False)  # may contain a password
     ca_bundle: LocalPath | None = None
     client_certificate: LocalPath | tuple[LocalPath, LocalPath] | None = None
+    cache_directory: dataclasses.InitVar[LocalPath | None] = None
+    cache_bytes: dataclasses.InitVar[int | None] = None
 
     def __hash__(self) -> int:
         shown = (getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _MAY_BE_SECRET)
         hidden = (text for name in _MAY_BE_SECRET for text in _texts(getattr(self, name)))
         return hash((*shown, secret_hash(*hidden)))
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, cache_directory: LocalPath | None, cache_bytes: int | None) -> None:
+        for name, given in (("cache_directory", cache_directory), ("cache_bytes", cache_bytes)):
+            if given is not None:
+                warnings.warn(
+                    f"'{name}' has no effect: the cache on disk was removed, because it could return the rows of "
+                    "another server. To read a table again without downloading it, keep a local copy with "
+                    "'replicate()'.",
+                    DeprecationWarning,
+                    stacklevel=3,
+                )
         for name, least in _WHOLE_NUMBERS.items():
             value = getattr(self, name)
             if not isinstance(value, Integral) or value < least:
@@ -216,7 +224,7 @@ class ReadOptions:
                 object.__setattr__(self, name, kind(value.lower()))
 
     def _expand_paths(self) -> None:
-        for name in ("cache_directory", "ca_bundle", "client_certificate"):
+        for name in ("ca_bundle", "client_certificate"):
             value = getattr(self, name)
             if isinstance(value, (tuple, list)) and name == "client_certificate":
                 if len(value) != 2:
@@ -254,7 +262,6 @@ _WHOLE_NUMBERS = {
     "max_bytes_in_flight": 1,
     "batch_rows": 1,
     "max_attempts": 1,
-    "cache_bytes": 0,
 }
 # Options that must be numbers, and how a message words the bound of those that must not be 0.
 _SECONDS_AND_SPEEDS = {

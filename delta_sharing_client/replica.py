@@ -4,7 +4,7 @@ The copy is a Delta table of its own::
 
     <directory>/
       _delta_log/                            versions 0, 1, 2 ...: one for each update that changed something
-      data/<hash of the file id>.parquet     data files, byte for byte
+      data/<hash of server and file id>.parquet  data files, byte for byte
       vectors/deletion_vector_<uuid>.bin     deletion vectors, one per file
 
 All paths in its log are relative, so the directory can be moved. The version of the shared table is in the log as the
@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import json
 import os
 import re
 import time
@@ -196,7 +197,8 @@ def _update(
         )
     report = ScanReport()
     with progress_bar(f"copying {table}", options.progress, report):
-        files = _Fetch(root, before, plan.context, report, repair).run(shared, plan.tasks)
+        fetch = _Fetch(root, before, plan.context, report, repair, server=rest.profile.endpoint)
+        files = fetch.run(shared, plan.tasks)
     after = _commit(root, before, snapshot, files)
     horizon = 0 if retention is None else int(time.time() * 1000) - retention // datetime.timedelta(milliseconds=1)
     kept = [item for item in after.tombstones if (item.deletion_timestamp or 0) > horizon]
@@ -231,9 +233,17 @@ class _Fetch:
     """The downloads of one update: the files and deletion vectors that the copy ``before`` lacks."""
 
     def __init__(
-        self, root: Path, before: Snapshot | None, context: ScanContext, report: ScanReport, repair: bool
+        self,
+        root: Path,
+        before: Snapshot | None,
+        context: ScanContext,
+        report: ScanReport,
+        repair: bool,
+        *,
+        server: str,
     ) -> None:
         self._root = root
+        self._server = server
         self._context = context
         self._report = report
         files: list[AddFile | RemoveFile] = [] if before is None else [*before.tombstones, *before.files]
@@ -244,7 +254,7 @@ class _Fetch:
 
     def run(self, files: Sequence[SharedFile], tasks: Sequence[FileTask]) -> list[AddFile]:
         """Download the bytes of ``files`` that are missing, and return the files as entries of the copy's log."""
-        paths = [f"{_DATA}/{_file_name(item)}" for item in files]
+        paths = [f"{_DATA}/{_file_name(self._server, item)}" for item in files]
         copies = Copies(self._context, self._report)
         downloaded = copies.files(
             (task, self._root / path)
@@ -296,7 +306,7 @@ class _Fetch:
         for place, (item, task) in enumerate(zip(files, tasks, strict=True)):
             descriptor = None if task.without is None else task.without.descriptor
             if descriptor is not None and descriptor.storage_type != "i":
-                name = _vector_name(item)
+                name = _vector_name(self._server, item)
                 descriptor = self._vectors.get(_VECTORS + z85_encode(name.bytes))
                 if descriptor is None or not self._has_vector(descriptor):
                     missing.append((place, task, name))
@@ -370,16 +380,16 @@ def _copied_properties(metadata: Metadata) -> dict[str, str]:
     return {name: value for name, value in metadata.properties.items() if not name.lower().startswith(_NOT_COPIED)}
 
 
-def _file_name(file: SharedFile) -> str:
-    """Return a name that depends only on the file id, which means the same file in every response (protocol,
-    "File")."""
-    named = file.file_id or without_query(file.action.path)
+def _file_name(server: str, file: SharedFile) -> str:
+    """Return a name that depends on the file id, which means the same file in every response of ``server`` (protocol,
+    "File"). Another server may use the same ids, also those of the table, for other files."""
+    named = json.dumps([server, file.file_id or without_query(file.action.path)])
     return f"{hashlib.sha256(named.encode()).hexdigest()[:40]}.parquet"
 
 
-def _vector_name(file: SharedFile) -> uuid.UUID:
+def _vector_name(server: str, file: SharedFile) -> uuid.UUID:
     key = shared_file_key(file)
-    return uuid.uuid5(_NAMESPACE, repr((_file_name(file), key[1])))
+    return uuid.uuid5(_NAMESPACE, repr((_file_name(server, file), key[1])))
 
 
 def _removed(file: AddFile, now: int) -> RemoveFile:

@@ -1,1 +1,1 @@
-"""Downloads the bytes of files: requests, retries, cache, reports."""
+"""Downloads the bytes of files: requests, retries, reports."""

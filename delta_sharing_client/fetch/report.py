@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 from delta_sharing_client.notebook import BarCell, html_facts, html_rows
@@ -36,8 +37,6 @@ class ScanReport:
     ----------
     requests, bytes, retries:
         Requests for data (including deletion vectors), the bytes of their responses, and the number of retries.
-    cache_hits:
-        Files that were read from the local cache without a request.
     files, files_skipped:
         Files read, and files that the plan skipped or that a limit made unnecessary.
     row_groups, row_groups_skipped:
@@ -60,7 +59,6 @@ class ScanReport:
     requests: int = 0
     bytes: int = 0
     retries: int = 0
-    cache_hits: int = 0
     files: int = 0
     files_skipped: int = 0
     row_groups: int = 0
@@ -96,6 +94,16 @@ class ScanReport:
         """Record that a file of ``size`` bytes was started."""
         with self._lock:
             self._begun += max(0, size)
+
+    @property
+    def cache_hits(self) -> int:
+        """Deprecated: always 0, because files are no longer cached on disk."""
+        warnings.warn(
+            "'cache_hits' is always 0: the cache on disk was removed. 'replicate()' keeps a local copy of a table.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return 0
 
     @property
     def progress(self) -> Progress | None:
@@ -146,7 +154,7 @@ class ScanReport:
         return (
             f"{self.rows} rows from {self.files} files ({self.files_skipped} skipped) and {self.row_groups} row "
             f"groups ({self.row_groups_skipped} skipped){pages}; {self.requests} requests, {self.bytes} bytes, "
-            f"{self.retries} retries, {self.cache_hits} from cache" + (f"; {seconds}" if seconds else "") + notes
+            f"{self.retries} retries" + (f"; {seconds}" if seconds else "") + notes
         )
 
 

@@ -135,7 +135,7 @@ class FileStore(Protocol):
 
 
 class Stale(DataError):
-    """Parts of a file come from different versions, or are damaged in the cache; the file must be read again, once."""
+    """Parts of a file come from different versions; the file must be read again, once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ class RemoteFile:
     """A file behind a pre-signed URL, or in a store; for one event loop.
 
     ``size`` is its stated length, -1 if unknown; every response's total is compared with it. All bytes come from one
-    version of the file: the given ``version``, or else that of the first response, or of the first cached block that
-    was passed to ``agree``. ``order`` is the priority of its requests in the read.
+    version of the file: the given ``version``, or else that of the first response. ``order`` is the priority of its
+    requests in the read.
     """
 
     def __init__(

@@ -224,7 +224,6 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         )
     context = ScanContext(
         table=table.name,
-        table_id=table.metadata.id,
         version=table.version,
         schema=schema,
         mapping_mode=table.mapping_mode,

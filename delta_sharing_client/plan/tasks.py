@@ -194,8 +194,8 @@ class ScanContext:
 
     Attributes
     ----------
-    table, table_id, version:
-        Name for messages, the table's UUID for the cache, and the version that is read (the last one of a change feed).
+    table, version:
+        Name for messages, and the version that is read (the last one of a change feed).
     schema, mapping_mode, partition_columns:
         Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
     output, filters:
@@ -228,7 +228,6 @@ class ScanContext:
     """
 
     table: str
-    table_id: str
     version: int | None
     schema: StructType
     mapping_mode: ColumnMappingMode

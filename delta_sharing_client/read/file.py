@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from delta_sharing_client.errors import DataError, about_file
-from delta_sharing_client.fetch.source import Stale
+from delta_sharing_client.errors import about_file
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.decode import constant_batches
@@ -27,26 +26,16 @@ _FEW_FILES = 20
 async def read_file(shared: Shared, number: int, rows: FileRows, *, again: bool = False) -> None:
     """Send the rows of ``rows.tasks``: one file, or several files for which ``is_constant`` is true.
 
-    ``number`` is their position in the read. With ``again``, the file is read with a new URL and without the cache.
+    ``number`` is their position in the read. With ``again``, the file is read with a new URL.
     Raises ``DeltaSharingError``, which names the table and the file, or ``Stale`` if the file must be read again.
     """
     task, table = rows.tasks[0], shared.shape.context.table
     with about_file(table, task.file_id):
         read = FileRead(shared, number, task, rows, again=again)
-        try:
-            if len(rows.tasks) == 1:
-                await _read(read, rows)
-            else:
-                await _send_constants(read, [(each, _stated_rows(each)) for each in rows.tasks], rows)
-        except DataError as error:
-            if not read.bytes.from_cache or isinstance(error, Stale):
-                raise
-            stale = Stale(error.message, table=error.table, file_id=error.file_id)
+        if len(rows.tasks) == 1:
+            await _read(read, rows)
         else:
-            return
-        # Raised outside of the handler, because the error of the damaged bytes would become its context, and keep its
-        # frames alive.
-        raise stale
+            await _send_constants(read, [(each, _stated_rows(each)) for each in rows.tasks], rows)
 
 
 def is_constant(shape: Shape, task: FileTask) -> bool:

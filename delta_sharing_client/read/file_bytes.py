@@ -1,4 +1,4 @@
-"""Gets the bytes of one file from memory, from the cache or from the network."""
+"""Gets the bytes of one file from memory or from the network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import RemoteFile
 from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, SparseFile, split, subtract
@@ -23,17 +22,12 @@ _SMALL = 2 * 1024 * 1024
 class FileBytes:
     """Downloads parts of one file.
 
-    ``held`` is the end of the file, as downloaded with the footer. ``from_cache`` is true if any bytes came from the
-    cache. ``part`` is the approximate size of one request.
+    ``held`` is the end of the file, as downloaded with the footer. ``part`` is the approximate size of one request.
     """
 
-    def __init__(
-        self, file: RemoteFile, cache: FileCache | None, guess: FooterGuess, report: ScanReport, part: int
-    ) -> None:
+    def __init__(self, file: RemoteFile, guess: FooterGuess, report: ScanReport, part: int) -> None:
         self.file = file
         self.held = ByteBlock(0, pa.py_buffer(b""))
-        self.from_cache = False
-        self._cache = cache
         self._guess = guess
         self._report = report
         self._part = part
@@ -50,10 +44,8 @@ class FileBytes:
             with self._report.stage("fetch"):
                 file.size, tail = await file.read_tail(self._guess.length(-1))
         else:
-            block = None if self._cache is None else await self._cached(self._cache, None)
-            if block is None:
-                guess = self._guess.length(file.size)
-                [block] = await self.fetch([ByteRange(file.size - guess, file.size)])
+            guess = self._guess.length(file.size)
+            [block] = await self.fetch([ByteRange(file.size - guess, file.size)])
             tail = block.data
         needed = footer_length(tail, file.size)
         if needed > tail.size:
@@ -64,7 +56,7 @@ class FileBytes:
         return tail
 
     async def fetch(self, ranges: Sequence[ByteRange]) -> list[ByteBlock]:
-        """Return one block per range, from the cache or the network."""
+        """Download and return one block per range."""
         return await gather([self._block(item) for item in ranges])
 
     async def fetch_missing(self, ranges: list[ByteRange], fetched: Sequence[ByteBlock] = ()) -> list[ByteBlock]:
@@ -80,29 +72,14 @@ class FileBytes:
         """Return a function that reads from ``held`` and the ``fetched`` blocks."""
         return SparseFile(self.file.size, [self.held, *fetched]).slice
 
-    async def _cached(self, cache: FileCache, wanted: ByteRange | None) -> ByteBlock | None:
-        """Return the cached bytes of ``wanted``, or of the end of the file if ``wanted`` is ``None``; ``None`` if they
-        are not cached."""
-        file = self.file
-        block = await asyncio.to_thread(cache.get, file.file_id, wanted, file.size, file.agree)
-        if block is not None:
-            self.from_cache = True
-            self._report.add(cache_hits=1)
-        return block
-
     async def _block(self, item: ByteRange) -> ByteBlock:
-        file, cache = self.file, self._cache
-        if cache is not None and (block := await self._cached(cache, item)) is not None:
-            return block
+        file = self.file
         buffer = _memory(item.length)
         view = memoryview(buffer).cast("B")
         with self._report.stage("fetch"):
             parts = split(item, self._part)
             await gather([file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts])
-        block = ByteBlock(item.start, buffer)
-        if cache is not None:
-            await asyncio.to_thread(cache.put, file.file_id, block, file.size, file.version)
-        return block
+        return ByteBlock(item.start, buffer)
 
 
 def _memory(length: int) -> pa.Buffer:

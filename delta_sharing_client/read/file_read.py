@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Reader
 from delta_sharing_client.parquet.footer import FooterGuess
@@ -54,7 +53,6 @@ class Shared:
     reader: Reader
     decode: Callable[[Callable[[], Any]], Awaitable[Any]]
     budget: MemoryBudget
-    cache: FileCache | None
     guess: FooterGuess
     ratio: Ratio
     gains: Ratio
@@ -92,13 +90,11 @@ class FileRead:
         self.is_filtered = shared.shape.filters_rows(task)
         self.large = min(_LARGE, max(_LEAST_LARGE, shared.shape.context.options.max_bytes_in_flight // 4))
         file = task.remote_file(shared.reader, again=again)
-        self.bytes = FileBytes(file, shared.cache, shared.guess, shared.report, shared.part)
+        self.bytes = FileBytes(file, shared.guess, shared.report, shared.part)
         # The visible rows; set by ``select``.
         self.selection = Selection(None, None)
         self._deleted: Sequence[DeletedValues] = ()
         self._rows = rows
-        if again and shared.cache is not None:
-            shared.cache.drop(task.file_id)
 
     async def select(self) -> None:
         """Determine which rows remain after deletes."""

@@ -12,9 +12,8 @@ import pyarrow as pa
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, about_file
-from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.source import Reader, RemoteFile
-from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, coalesce
+from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 
 # Vectors are small compared with the latency of a request, so the gaps between them are downloaded too, up to this many
@@ -29,10 +28,9 @@ class Vectors:
     only on the event loop.
     """
 
-    def __init__(self, table: str, reader: Reader, cache: FileCache | None = None) -> None:
+    def __init__(self, table: str, reader: Reader) -> None:
         self._table = table
         self._reader = reader
-        self._cache = cache
         self._lock = threading.Lock()
         # By file: the noted vectors, and the downloads that have started and are still needed.
         self._noted: dict[str, list[ByteRange]] = {}
@@ -112,18 +110,8 @@ class Vectors:
             renew_at=task.renew_at,
             order=(number,),
         )
-        # A vector's file is named by a UUID and never changes. Its length is unknown.
-        place, cache = "dv:" + without_query(url), self._cache
         with self._reader.report.stage("fetch"):
-            if cache is not None:
-                held = await asyncio.to_thread(cache.get, place, wanted, 0, file.agree)
-                if held is not None:
-                    self._reader.report.add(cache_hits=1)
-                    return held.data
-            data = await file.read(wanted)
-            if cache is not None:
-                await asyncio.to_thread(cache.put, place, ByteBlock(wanted.start, data), 0, file.version)
-            return data
+            return await file.read(wanted)
 
 
 @dataclasses.dataclass(eq=False)

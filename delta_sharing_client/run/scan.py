@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from delta_sharing_client.fetch.cache import FileCache
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.fetch.waiting import until
@@ -139,10 +138,9 @@ class ScanRun:
             self._advance()
 
     async def _begin(self) -> Shared:
-        context, options, report = self._context, self._context.options, self._report
-        cache = FileCache.from_options(options, context.table_id)
+        context, report = self._context, self._report
         reader = context.reader(report)
-        vectors = Vectors(context.table, reader, cache)
+        vectors = Vectors(context.table, reader)
         self._listing.start(vectors.note, report)
         # A table with few files is read differently, and the wait is short, because a listing is usually fast.
         await self._listing.wait_for_size(_LISTING_SECONDS)
@@ -157,7 +155,6 @@ class ScanRun:
             reader=reader,
             decode=loop.current().decoders.run,
             budget=self._budget,
-            cache=cache,
             guess=FooterGuess(len(context.schema.fields)),
             ratio=Ratio(1, 2),
             gains=Ratio(),

@@ -102,10 +102,10 @@ def test_table_names_are_case_insensitive(server: mock_server.RunningServer, nam
 
 
 @by_name
-def test_copies_caches_and_duckdb_accept_names_in_any_case(
+def test_copies_and_duckdb_accept_names_in_any_case(
     server: mock_server.RunningServer, name: str, tmp_path: pathlib.Path
 ) -> None:
-    with ds.SharingClient(server.profile, options=ds.ReadOptions(cache_directory=tmp_path / "cache")) as client:
+    with ds.SharingClient(server.profile) as client:
         assert client.table(NAME).scan().count() == 3
         client.table(NAME).replicate(tmp_path / "copy")
 

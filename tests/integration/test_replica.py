@@ -116,6 +116,22 @@ def test_update_without_changes_writes_nothing(shared: Shared, copy: pathlib.Pat
     assert sorted(copy.rglob("*")) == files
 
 
+@pytest.mark.parametrize("wire", FORMATS)
+def test_files_of_another_server_with_the_same_ids_are_not_kept(tmp_path: pathlib.Path, wire: str) -> None:
+    """Two servers with the same names: the ids of the table and of its file are equal, and so are the sizes."""
+    copy, steps = tmp_path / "copy", []
+    for number, rows in enumerate(([1, 2], [3, 4])):
+        writer = TableWriter(tmp_path / f"shared-{number}", SCHEMA, table_id="the same")
+        writer.insert(writer.file(rows_of(rows), name="part-0.parquet"))
+        with mock_server.running(tables={"s.d.t": writer.path}) as server, ds.SharingClient(server.profile) as client:
+            steps.append(client.table("s.d.t").replicate(copy, response_format=wire))
+        assert ids(copy) == rows
+
+    assert [(step.local_version, step.downloaded_files) for step in steps] == [(0, 1), (1, 1)]
+    assert steps[0].size == steps[1].size
+    assert ids(copy, version=0) == [1, 2]
+
+
 def test_new_version_without_new_files_is_recorded(shared: Shared, copy: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
     shared.table.replicate(copy)
@@ -558,7 +574,7 @@ def test_parent_directories_of_a_copy_are_created(shared: Shared, copy: pathlib.
 
 def test_local_file_is_kept_if_its_size_matches_or_is_unknown(shared: Shared, tmp_path: pathlib.Path) -> None:
     shared.writer.insert(rows_of([1]))
-    fetch = replica._Fetch(tmp_path, None, shared.table.scan().plan().context, ScanReport(), repair=False)
+    fetch = replica._Fetch(tmp_path, None, shared.table.scan().plan().context, ScanReport(), repair=False, server="h")
     (tmp_path / "f").write_bytes(b"abc")
     assert [fetch._has_file("f", size) for size in (3, 4, 0, -1)] == [True, False, False, True]
     assert not fetch._has_file("g", -1)
@@ -584,7 +600,7 @@ def test_update_copies_changed_protocol_and_metadata(tmp_path: pathlib.Path, cop
 
 def test_file_without_an_id_is_named_after_its_unsigned_url() -> None:
     def name(url: str, file_id: str | None = None) -> str:
-        return replica._file_name(SharedFile(AddFile(url), file_id))
+        return replica._file_name("https://server", SharedFile(AddFile(url), file_id))
 
     assert name("https://h/f?sig=1") == name("https://h/f?sig=2") != name("https://h/g?sig=1")
     assert name("https://h/f?sig=1", "one") == name("https://h/g?sig=1", "one") != name("https://h/f?sig=1", "two")

@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
             label = f"case {number} ({kind})"
             took, failure = _one(
                 end,
-                Case(chance, _scan(chance, clients, kind, folder / "cache"), profiles, arguments.within, starved),
+                Case(chance, _scan(chance, clients, kind), profiles, arguments.within, starved),
                 folder,
                 label,
             )
@@ -166,11 +166,11 @@ def _choose(chance: random.Random) -> tuple[str, End]:
     return kind, _ENDS[kind][1]
 
 
-def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str, cache: Path) -> ds.Scan:
+def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str) -> ds.Scan:
     # A stuck server never sends a first batch, so a read from it can only be ended from outside.
     from_outside = kind in ("interrupt", "closed elsewhere", "interrupt of pandas")
     if kind != "error in a file" and chance.random() < 0.25:
-        return _adjusted(chance, _listed(chance, clients["listing"], kind), cache)
+        return _adjusted(chance, _listed(chance, clients["listing"], kind))
     server = chance.choices(list(_SERVERS), (6, 3, 1 if from_outside else 0))[0]
     table = chance.choice(("few", "many")) + ("-broken" if kind == "error in a file" else "")
     scan = (
@@ -182,7 +182,7 @@ def _scan(chance: random.Random, clients: dict[str, ds.SharingClient], kind: str
             limit=chance.randrange(1, 150_000) if kind == "limit" else None,
         )
     )
-    return _adjusted(chance, scan, cache)
+    return _adjusted(chance, scan)
 
 
 def _listed(chance: random.Random, client: ds.SharingClient, kind: str) -> ds.Scan:
@@ -195,7 +195,7 @@ def _listed(chance: random.Random, client: ds.SharingClient, kind: str) -> ds.Sc
     return client.table(f"s.s.files-{files}").scan(columns=columns, filter=condition, limit=limit)
 
 
-def _adjusted(chance: random.Random, scan: ds.Scan, cache: Path) -> ds.Scan:
+def _adjusted(chance: random.Random, scan: ds.Scan) -> ds.Scan:
     return dataclasses.replace(
         scan,
         options=dataclasses.replace(
@@ -203,7 +203,6 @@ def _adjusted(chance: random.Random, scan: ds.Scan, cache: Path) -> ds.Scan:
             batch_rows=chance.choice((1_000, 16_384, 131_072)),
             max_concurrent_requests=chance.choice((2, 8, 32)),
             max_bytes_in_flight=chance.choice((1, 8_000_000, 256_000_000)),
-            cache_directory=str(cache) if chance.random() < 0.2 else None,
             progress=chance.random() < 0.05,
         ),
     )

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             counts["longest"] = max(counts["longest"], round(seconds))
     for name in ("reads", "faults", "clean", "recovered", "refused", "wrong", "slow", "longest"):
         print(f"{name:>10} {counts[name]}")
-    print("  by kind", {name: counts[name] for name in ("scans", "filters", "feeds", "copys", "caches")})
+    print("  by kind", {name: counts[name] for name in ("scans", "filters", "feeds", "copys")})
     print("  refused", dict(refusals.most_common()))
     return 1 if counts["wrong"] or counts["slow"] else 0
 
@@ -167,14 +167,9 @@ def _copy(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]
         return client.table("c.c.c").scan().to_arrow().to_pylist()
 
 
-def _cached(table: ds.SharedTable, response_format: str, place: Path) -> list[Any]:
-    options = dataclasses.replace(table.options, cache_directory=str(place / "cache"))
-    return table.scan(response_format=response_format, options=options).to_arrow().to_pylist()
-
-
 Read = Callable[[ds.SharedTable, str, Path], list[Any]]
 _READS: tuple[tuple[str, Read], ...] = (
-    ("scan", _scan), ("scan", _scan), ("filter", _filter), ("feed", _feed), ("copy", _copy), ("cache", _cached),
+    ("scan", _scan), ("scan", _scan), ("filter", _filter), ("feed", _feed), ("copy", _copy),
 )  # fmt: skip
 
 

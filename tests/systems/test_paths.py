@@ -68,12 +68,6 @@ def test_local_copy_can_be_read_updated_and_moved(profile: Path) -> None:
     table.replicate(moved)
 
 
-def test_cache_directory_may_have_a_name_with_symbols(profile: Path) -> None:
-    options = ds.ReadOptions(cache_directory=profile.parent / "cache")
-    for _ in range(2):
-        assert len(ds.load_as_pandas(f"{profile}#s.d.t", options=options)) == 1000
-
-
 def test_unwritable_file_is_reported_without_a_traceback(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = profile.parent / "no" / "such" / "folder" / "x.parquet"
     assert main(["-p", str(profile), "read", "s.d.t", "--to", str(target)]) == 2

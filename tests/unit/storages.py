@@ -172,7 +172,7 @@ def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
     return fault
 
 
-def cut(after: int) -> Fault:
+def cut(after: int, headers: Mapping[str, str] | None = None) -> Fault:
     """A fault: send ``after`` bytes of the right response, then reset the connection."""
 
     def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
@@ -181,6 +181,8 @@ def cut(after: int) -> Fault:
         handler.send_response(206 if span else 200)
         if span:
             handler.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+        for name, value in (headers or {}).items():
+            handler.send_header(name, value)
         handler.send_header("Content-Length", str(stop - start))
         handler.end_headers()
         handler.wfile.write(data[start:stop][:after])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,6 @@ def test_unknown_choice_is_refused(name: str) -> None:
         ({"max_bytes_in_flight": 1.5}, "'max_bytes_in_flight' must be an integer of 1 or more, found 1.5."),
         ({"batch_rows": "1000"}, "'batch_rows' must be an integer of 1 or more, found '1000'."),
         ({"max_attempts": 0}, "'max_attempts' must be an integer of 1 or more, found 0."),
-        ({"cache_bytes": -1}, "'cache_bytes' must be an integer of 0 or more, found -1."),
         ({"connect_timeout": None}, "'connect_timeout' must be a number above 0, found None."),
         ({"read_timeout": -1}, "'read_timeout' must be a number above 0, found -1."),
         ({"total_timeout": "5"}, "'total_timeout' must be a number above 0, or None, found '5'."),
@@ -49,9 +51,22 @@ def test_out_of_range_value_is_refused_when_set(options: dict[str, Any], message
 
 
 def test_numpy_numbers_and_missing_limits_are_accepted() -> None:
-    options = ds.ReadOptions(max_attempts=np.int64(3), read_timeout=np.float64(2), total_timeout=None, cache_bytes=0)
+    options = ds.ReadOptions(max_attempts=np.int64(3), read_timeout=np.float64(2), total_timeout=None)
 
     assert options.max_attempts == 3
+
+
+@pytest.mark.parametrize("name", ["cache_directory", "cache_bytes"])
+def test_removed_cache_is_a_warning_in_the_callers_line(name: str, tmp_path: Path) -> None:
+    with pytest.warns(
+        DeprecationWarning, match=rf"'{name}' has no effect: .* local copy with 'replicate\(\)'\."
+    ) as caught:
+        options = ds.ReadOptions(**{name: 1 if name == "cache_bytes" else tmp_path / "cache"})
+
+    assert caught[0].filename == __file__
+    assert options == dataclasses.replace(options) == pickle.loads(pickle.dumps(options)) == ds.ReadOptions()
+    assert hash(options) == hash(ds.ReadOptions())
+    assert not (tmp_path / "cache").exists()
 
 
 def test_options_of_a_wrong_type_are_refused() -> None:

@@ -256,37 +256,3 @@ def test_schema_of_a_table_equals_that_of_its_scan(tmp_path: pathlib.Path) -> No
             with ds.SharingClient(server.profile, ds.ReadOptions(variant_as=mode)) as client:
                 table = client.table("s.s.t")
                 assert table.schema == table.scan().schema
-
-
-@pytest.mark.parametrize("columns", [None, ["a"]], ids=["whole files", "a column"])
-@pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_second_read_fetches_only_changed_files(tmp_path: pathlib.Path, wire: str, columns: list[str] | None) -> None:
-    table = HandMadeTable(tmp_path / "t").create(pa.schema([("a", pa.int64()), ("text", pa.string())]))
-
-    def file(number: int) -> dict[str, Any]:
-        rows = {"a": range(20 * number, 20 * number + 20), "text": [f"{number}-{row}" * 50 for row in range(20)]}
-        return table.file(pa.table(rows))
-
-    adds = [file(number) for number in range(100)]
-    table.commit(*adds)
-    options = ds.ReadOptions(cache_directory=str(tmp_path / "cache"))
-    with mock_server.running(tables={"s.s.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        scan = client.table("s.s.t").scan(columns, response_format=wire, options=options)
-        first = scan.to_arrow()
-        assert first.num_rows == 2000
-        server.reset_stats()
-        assert scan.to_arrow().equals(first)
-        assert scan.to_pandas()["a"].tolist() == first["a"].to_pylist()
-        assert server.stats()["requests"] == {"query": 2}
-        assert scan.report is not None
-        assert (scan.report.requests, scan.report.cache_hits) == (0, 100)
-
-        table.commit(table.removal(adds[40]), file(1000))
-        server.reset_stats()
-        changed = scan.to_arrow()
-        assert sorted(changed["a"].to_pylist()) == sorted({*range(2000), *range(20000, 20020)} - {*range(800, 820)})
-        requests = server.stats()["requests"]
-        assert requests["query"] == 1
-        assert 1 <= requests["data"] <= 2
-        assert scan.report is not None
-        assert scan.report.cache_hits == 99

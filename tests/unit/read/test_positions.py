@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pathlib
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -120,16 +119,6 @@ def test_bytes_of_vectors_are_dropped_after_the_last_use(
     assert len(fetched) == 4
     assert fetched[1:] == [fetched[1]] * 3
     assert vectors._spans == {}
-
-
-def test_deletion_vectors_are_cached(make_table: MakeTable, storage: Storage, tmp_path: pathlib.Path) -> None:
-    table = make_table(SCHEMA)
-    [descriptor] = stored(storage, DeletionVector.from_positions([1]))
-    table.add(ids(0, 3), deletion_vector=descriptor, removed=[1])
-    for _ in range(2):
-        rows = rows_of(table.plan(options=fast_options(cache_directory=str(tmp_path))))
-        assert rows["id"].to_pylist() == [0, 2]
-        assert len(storage.requested("dv.bin")) == 1
 
 
 def test_only_needed_vectors_are_fetched(make_table: MakeTable, storage: Storage) -> None:

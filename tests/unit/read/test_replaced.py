@@ -135,19 +135,6 @@ def test_local_copy_of_a_replaced_file_restarts(make_swapped: MakeSwapped, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-@pytest.mark.parametrize("columns", [["b"], ["a", "b"], None], ids=["another column", "one more", "all"])
-def test_cached_bytes_of_the_old_object_are_not_used(
-    make_swapped: MakeSwapped, tmp_path: Path, columns: list[str] | None
-) -> None:
-    table, swap = make_swapped(300_000)
-    options = fast_options(cache_directory=str(tmp_path))
-    assert values(table.read(columns=["a"], options=options)) == {1}
-    swap()
-
-    for _ in range(2):
-        assert values(table.read(columns=columns, options=options)) == {2}
-
-
 def test_fresh_url_is_requested_for_a_replaced_file(make_swapped: MakeSwapped) -> None:
     table, swap = make_swapped(300_000)
     table.storage.faults["f"] = [after(swap)]

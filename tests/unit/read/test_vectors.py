@@ -1,9 +1,8 @@
-"""Downloads of deletion vectors: their ranges, order, cache and errors."""
+"""Downloads of deletion vectors: their ranges, order and errors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 from delta_sharing_client.read import vectors as vectors_read
 from delta_sharing_client.read.vectors import Vectors
@@ -43,11 +42,6 @@ class Storage:
         storage = self
 
         class File:
-            version = None
-
-            def agree(self, version: Any) -> bool:
-                return True
-
             async def read(self, span: ByteRange) -> pa.Buffer:
                 storage.requests.append((arguments, span))
                 return pa.py_buffer(storage.content[span.start : span.stop])
@@ -87,31 +81,6 @@ def test_a_vector_without_offset_is_fetched_from_byte_0(storage: Storage, offset
     vectors.note(task(vector))
     assert get(vectors, vector) == [1, 5]
     assert [span for _, span in storage.requests] == [ByteRange(0, len(BLOB) - 1)]
-
-
-class Cache:
-    """A cache that returns the bytes stored for a name, for any version."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, tuple[ByteBlock, int]] = {}
-
-    def get(self, name: str, span: ByteRange, size: int, accept: Callable[[Any], bool]) -> ByteBlock | None:
-        block, stored = self.held.get(name, (None, size))
-        assert stored == size
-        return block if block is not None and accept(None) else None
-
-    def put(self, name: str, block: ByteBlock, size: int, version: Any) -> None:
-        self.held[name] = block, size
-
-
-def test_cached_vector_needs_no_request(storage: Storage) -> None:
-    cache = Cache()
-    signed = ref(DESCRIPTOR.offset or 0, DESCRIPTOR.size_in_bytes, url=URL + "?sig=1")
-    for hits in (0, 1, 2):
-        assert get(Vectors("t", storage, cache), signed) == [1, 5]  # type: ignore[arg-type]
-        assert (storage.report.cache_hits, len(storage.requests)) == (hits, 1)
-    assert cache.held.keys() == {f"dv:{URL}"}
-    assert cache.held[f"dv:{URL}"][0].start == DESCRIPTOR.offset
 
 
 def spans(*places: tuple[int, int]) -> list[tuple[int, int]]:
