@@ -104,7 +104,7 @@ def plan_table(
             return _Feed.ask(rest, table, request, options).planned()
         # A plan with all files holds their names in any case. With a filter, most files may be skipped, so the names
         # are limited.
-        most = HELD_NAMES if request.filter is not None else sys.maxsize
+        most = HELD_NAMES if request.skipping is not None else sys.maxsize
         return _stream_by_url(rest, table, request, options, most).whole()
 
     def as_delta() -> ScanPlan:
@@ -225,11 +225,11 @@ def _ask(
 ) -> tuple[TableResponse, TableState, bool]:
     """Return the response for a readable snapshot, the table's description in it, and whether all of its files were
     requested."""
-    hints, hinted = (None, None) if request.filter is None else _typed_hints(rest, table, request, options)
+    hints, hinted = (None, None) if request.skipping is None else _typed_hints(rest, table, request, options)
     query = QueryRequest(
         json_predicate_hints=hints,
         # A server counts rows before our filter, so a limit is a valid hint only without a filter.
-        limit_hint=request.limit if request.filter is None else None,
+        limit_hint=request.limit if request.skipping is None else None,
         version=request.number,
         timestamp=request.timestamp,
         asynchronous=options.async_query,
@@ -485,7 +485,7 @@ def _columns_of(metadata: Metadata) -> _Columns:
 def _typed_hints(
     rest: RestClient, table: AssetName, request: ScanRequest, options: ReadOptions
 ) -> tuple[str | None, _Columns | None]:
-    """Return the hints for the filter of ``request``, and the columns for which they were made.
+    """Return the hints for the filters of ``request``, and the columns for which they were made.
 
     This first requests the schema. The extra request is worth it, because hints reduce the number of files.
     """
@@ -500,7 +500,7 @@ def _typed_hints(
             as_queries=True,
         )
         schema = parse_schema(described.metadata.schema_string)
-        bound = dataclasses.replace(request, columns=None).bound(schema).filter
+        bound = dataclasses.replace(request, columns=None).bound(schema).skipping
     except (RequestError, ProtocolError, UsageError):
         if not is_of_past:
             raise

@@ -279,3 +279,12 @@ class Read:
         for begin in progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress):
             batches.meanwhile(begin)
         return batches
+
+
+def with_pushed(read: ReadT, condition: Expression | None) -> ReadT:
+    """Return a copy of ``read`` for an engine that filters its rows by ``condition``, or by a stronger condition.
+
+    Rows for which ``condition`` is not true may be left out. The filter and the limit of ``read`` stay what they are: a
+    read with a limit skips nothing by ``condition``, because the limit counts rows before the engine filters them.
+    """
+    return read._asking(pushed_filter=condition)

@@ -99,7 +99,7 @@ class ReadOutputs(Read, AsyncOutputs):
         options = dataclasses.replace(self.options, variant_as=VariantAs.STRUCT) if decoded else None
         # If the number of rows is known, the frame's memory is allocated once. Only a complete listing states the
         # number: with a filter it is unknown in any case, and a read with a limit must not wait for the listing.
-        is_counted = self.request.filter is None and self.request.limit is None
+        is_counted = self.request.skipping is None and self.request.limit is None
         plan = self.plan(options) if is_counted else self._stream(options)
         rows = plan.known_rows if isinstance(plan, ScanPlan) else None
         with self._run(plan) as batches:
@@ -138,12 +138,11 @@ class ReadOutputs(Read, AsyncOutputs):
         with self._polars_batches(plan) as batches:
             return frame(plan.output_schema, batches)
 
-    def _polars_batches(
-        self, plan: ScanPlan | ScanStream | None = None, *, eager: bool = True, is_filtered_again: bool = False
-    ) -> Batches:
-        """Return the rows as batches, which may have Arrow's view types. Raises the errors of ``to_batches``."""
+    def _polars_batches(self, plan: ScanPlan | ScanStream | None = None, *, eager: bool = True) -> Batches:
+        """Return the rows as batches, which may have Arrow's view types. Polars filters rows faster, so its own filter
+        only skips data here. Raises the errors of ``to_batches``."""
         plan = plan or self._stream()
-        context = dataclasses.replace(plan.context, for_polars=True, is_filtered_again=is_filtered_again)
+        context = dataclasses.replace(plan.context, for_polars=True, pushed_skips_only=True)
         return self._run(dataclasses.replace(plan, context=context), eager=eager)
 
     def to_geopandas(self) -> geopandas.GeoDataFrame:

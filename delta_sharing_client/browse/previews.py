@@ -46,7 +46,7 @@ def preview(session: Session, asked: Asked) -> dict[str, object]:
         with Batches(plan, report, eager=False) as batches:
             cells = cells_of(batches, plan.output_schema)
     except UsageError as error:
-        if plan.context.predicate is None:
+        if plan.context.skipping is None:
             raise
         # The filter failed on a row, for example with a division by zero.
         raise Mistake(error, "filter", None) from None

@@ -188,8 +188,8 @@ class _Snapshot:
         """The columns that equality deletes can compare."""
         self._ranges = EqualityRanges(self.comparable if has_statistics else {}, table.metadata.specs)
         self._filter = None
-        if bound.filter is not None:
-            self._filter = FileFilter(bound.filter, state.schema, specs, has_statistics=has_statistics)
+        if bound.skipping is not None:
+            self._filter = FileFilter(bound.skipping, state.schema, specs, has_statistics=has_statistics)
         self._identity = {
             spec_id: [field for field in fields if field.is_identity] for spec_id, fields in specs.items()
         }

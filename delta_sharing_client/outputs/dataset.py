@@ -19,7 +19,7 @@ from delta_sharing_client.errors import DataError, ProtocolError, RequestError, 
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
-from delta_sharing_client.reads import Read
+from delta_sharing_client.reads import Read, with_pushed
 from delta_sharing_client.threads import Threads
 
 if TYPE_CHECKING:
@@ -261,9 +261,8 @@ class SharedScanner:
             names = dict.fromkeys([*self._asked, *self.dataset_schema.names])
             names.pop(self._counting, None)
             read = read.select(*narrowed(read.request.columns, [name for name in names if name in needed]))
-        # A limit counts rows before this filter; with the filter pushed below it, different rows would be returned.
-        if self._condition is not None and read.limit_rows is None:
-            read = read.where(weaker_predicate(self._condition, self.dataset_schema))
+        if self._condition is not None:
+            read = with_pushed(read, weaker_predicate(self._condition, self.dataset_schema))
         return read
 
     def _queried(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:

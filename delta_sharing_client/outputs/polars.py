@@ -15,7 +15,7 @@ from delta_sharing_client.columns import narrowed
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs.streams import RowStream, end_on_interrupt
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate, without_hints
-from delta_sharing_client.reads import Read
+from delta_sharing_client.reads import Read, with_pushed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,7 +66,8 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
     """Return ``read`` as a ``polars.LazyFrame``; every ``collect`` sends new requests, through ``batches_of``.
 
-    The supported parts of a filter are pushed down. Polars also applies the whole filter to the rows.
+    The filter and the limit of ``read`` define its rows. The supported parts of a query's own filter skip data, and
+    Polars applies all of it to the rows.
     """
     polars = optional.load("polars", "polars")
     plugins = optional.load("polars.io.plugins", "polars")
@@ -83,13 +84,13 @@ def lazy_frame(read: Read, batches_of: Callable[..., Batches]) -> pl.LazyFrame:
         is_counted = columns is None or counting in columns
         least = min((limit for limit in (head, whole) if limit is not None), default=None)
         if least is not None:
-            # Polars applies the limit before the filter, regardless of their order in the query.
+            # Polars applies both limits before its filter, regardless of their order in the query.
             asked = asked.limit(least)
         elif predicate is not None and (weaker := weaker_predicate(predicate, schema)) is not None:
-            asked = asked.where(weaker)
+            asked = with_pushed(asked, weaker)
         # Polars does not pass on a limit that follows a filter, but stops taking rows once it has enough.
         eager = predicate is None
-        begin = functools.partial(batches_of, asked, eager=eager, is_filtered_again=not eager)
+        begin = functools.partial(batches_of, asked, eager=eager)
         with contextlib.closing(RowStream(begin, small_first=not eager)) as batches:
             for part in sliced(batches, batch_rows):
                 part = with_counting(part, counting) if is_counted else part

@@ -161,7 +161,7 @@ _BREAKS_A_FEED = frozenset(
 
 def _is_about_changes_alone(request: ChangesRequest) -> bool:
     """Return whether only the feed's own columns are read; their schema never changes."""
-    if request.columns is None or request.filter is not None:
+    if request.columns is None or request.skipping is not None:
         return False
     names = {name.lower() if isinstance(name, str) else ".".join(name).lower() for name in request.columns}
     return names <= {field.name for field in CHANGE_FIELDS}

@@ -33,7 +33,7 @@ from delta_sharing_client.plan.read_columns import (
 )
 from delta_sharing_client.plan.tasks import RowLineage
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.predicates.tree import Expression, fixed
+from delta_sharing_client.predicates.tree import Expression, fixed, known_of_all
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.predicates.values import current_moment
 
@@ -51,6 +51,10 @@ class ScanRequest:
         nested path keeps its top-level column with only the named part. ``()`` returns rows without columns (a count).
     filter:
         Predicate tree; rows for which it is not true are not returned.
+    pushed_filter:
+        Condition of the engine that reads the rows, which applies it itself: rows for which it is not true may be left
+        out. It skips data only; ``filter`` and ``limit`` define the rows. Dropped if there is a ``limit``, which counts
+        rows before the engine's condition.
     limit:
         Maximum number of rows, ``None`` for all.
     version, timestamp:
@@ -72,6 +76,7 @@ class ScanRequest:
 
     columns: Sequence[ColumnName] | None = None
     filter: Expression | None = None
+    pushed_filter: Expression | None = None
     limit: int | None = None
     version: int | str | None = None
     timestamp: str | None = None
@@ -81,11 +86,17 @@ class ScanRequest:
 
     def __post_init__(self) -> None:
         _make_counts(self, "limit")
+        _drop_pushed_under_limit(self)
         if not self.is_of_reference:
             # -1 is the version of an Iceberg table without commits; a Delta table has no such version.
             _make_counts(self, "version", least=-1)
         if self.version is not None and self.timestamp is not None:
             raise UsageError("Give either version or timestamp, not both.")
+
+    @property
+    def skipping(self) -> Expression | None:
+        """A condition that is true for every row that must be returned: by it, data is skipped."""
+        return known_of_all((self.filter, self.pushed_filter))
 
     @property
     def is_of_reference(self) -> bool:
@@ -106,7 +117,7 @@ class ScanRequest:
         return ICEBERG_LINEAGE_FIELDS if self.of_iceberg else ROW_LINEAGE_FIELDS
 
     def bound(self, schema: StructType) -> ScanRequest:
-        """Return the request with its columns as paths of ``schema``, and its filter bound to ``schema``.
+        """Return the request with its columns as paths of ``schema``, and its filters bound to ``schema``.
 
         Raises ``UsageError`` if they do not fit, ``UnsupportedFeatureError`` if they name a column that cannot be read.
         """
@@ -129,12 +140,14 @@ class ChangesRequest:
     ending_timestamp: str | None = None
     columns: Sequence[ColumnName] | None = None
     filter: Expression | None = None
+    pushed_filter: Expression | None = None
     limit: int | None = None
     response_format: ResponseFormat = ResponseFormat.AUTO
     of_view: bool = False
 
     def __post_init__(self) -> None:
         _make_counts(self, "starting_version", "ending_version", "limit")
+        _drop_pushed_under_limit(self)
         if (self.starting_version is None) == (self.starting_timestamp is None):
             raise UsageError("A change feed needs exactly one of starting_version and starting_timestamp.")
         if self.ending_version is not None and self.ending_timestamp is not None:
@@ -148,6 +161,11 @@ class ChangesRequest:
                 f"'ending_version' {self.ending_version} is before 'starting_version' {self.starting_version}. "
                 "Exchange them."
             )
+
+    @property
+    def skipping(self) -> Expression | None:
+        """As in ``ScanRequest``."""
+        return known_of_all((self.filter, self.pushed_filter))
 
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
@@ -229,20 +247,25 @@ def whole_number(value: Any) -> Any:
 
 
 def as_of_now(request: RequestT) -> RequestT:
-    """Return the request with ``current_date()`` and ``now()`` in its filter replaced by their current values."""
-    if request.filter is None:
+    """Return the request with ``current_date()`` and ``now()`` in its filters replaced by their current values."""
+    if request.skipping is None:
         return request
-    return dataclasses.replace(request, filter=fixed(request.filter, current_moment()))
+    moment = current_moment()
+    own, pushed = (
+        None if condition is None else fixed(condition, moment) for condition in (request.filter, request.pushed_filter)
+    )
+    return dataclasses.replace(request, filter=own, pushed_filter=pushed)
 
 
 def _bound(request: RequestT, schema: StructType) -> RequestT:
     added: tuple[pa.Field, ...] = request.added_fields
     _check_readable(request, schema)
     columns = resolve_columns(request.columns, schema, [field.name for field in added])
-    predicate: Expression | None = request.filter
-    if predicate is not None:
-        predicate = bind(fixed(predicate, current_moment()), pa.schema([*to_arrow_schema(schema), *added]))
-    return dataclasses.replace(request, columns=columns, filter=predicate)
+    if request.skipping is None:
+        return dataclasses.replace(request, columns=columns)
+    request, arrow = as_of_now(request), pa.schema([*to_arrow_schema(schema), *added])
+    own, pushed = (None if one is None else bind(one, arrow) for one in (request.filter, request.pushed_filter))
+    return dataclasses.replace(request, columns=columns, filter=own, pushed_filter=pushed)
 
 
 def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -> None:
@@ -250,11 +273,16 @@ def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -
     if not (left_out := schema.all_left_out):
         return
     named = [column if isinstance(column, str) else ".".join(column) for column in request.columns or ()]
-    named += [".".join(path) for path in (columns_of(request.filter) if request.filter is not None else ())]
+    named += [".".join(path) for path in (() if request.skipping is None else columns_of(request.skipping))]
     for item in left_out:
         name = ".".join(item.path).lower()
         if any(f"{asked.lower()}.".startswith(f"{name}.") for asked in named):
             raise UnsupportedFeatureError(item.reason, feature=item.feature)
+
+
+def _drop_pushed_under_limit(request: ScanRequest | ChangesRequest) -> None:
+    if request.limit is not None:
+        object.__setattr__(request, "pushed_filter", None)
 
 
 def _make_counts(request: ScanRequest | ChangesRequest, *names: str, least: int = 0) -> None:

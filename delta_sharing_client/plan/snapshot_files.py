@@ -86,11 +86,11 @@ class FilePlanner:
         self._context = context = scan_context(table, request.bound(table.schema), options)
         self._limit = request.limit
         self._lineage = context.row_lineage
-        self._filter = None if context.predicate is None else _FileFilter(context, context.predicate)
+        self._filter = None if context.skipping is None else _FileFilter(context, context.skipping)
         # Rows can only be counted against the limit if every row of a file is returned.
-        self._left = request.limit if context.predicate is None else None
+        self._left = request.limit if context.skipping is None else None
         self.has_enough = False
-        self.takes_all = context.predicate is None and request.limit is None and self._lineage is None
+        self.takes_all = context.skipping is None and request.limit is None and self._lineage is None
         """Whether every file of a snapshot is read, so that ``plain_tasks`` can be used if no file has a vector."""
         self._skipped = {"by_partition": 0, "by_statistics": 0, "by_limit": 0, "bytes": 0}
 
@@ -229,8 +229,9 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         mapping_mode=table.mapping_mode,
         partition_columns=partition_columns,
         output=output,
-        filters=filter_columns(schema, request.filter, partition_columns, added),
+        filters=filter_columns(schema, request.skipping, partition_columns, added),
         predicate=request.filter,
+        pushed_predicate=request.pushed_filter,
         options=options,
         row_lineage=(table.row_lineage or _row_lineage(table)) if lineage else None,
         is_change_feed=isinstance(request, ChangesRequest),

@@ -24,6 +24,7 @@ from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share
+from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.redact import printable, scrub
 
 if TYPE_CHECKING:
@@ -201,7 +202,10 @@ class ScanContext:
     output, filters:
         The columns of every batch, and the columns that the predicate needs, each with its source.
     predicate:
-        Bound to the schema (and to the columns that the read adds), or ``None``.
+        The filter of the scan, bound to the schema (and to the columns that the read adds), or ``None``: no other row
+        is returned.
+    pushed_predicate:
+        The engine's filter, bound in the same way, or ``None``. The engine applies it again, so it may only skip data.
     row_lineage:
         Set if the columns of row lineage are requested.
     equality_columns:
@@ -223,8 +227,9 @@ class ScanContext:
         Adds advice to the error that ends the read; given if the read needs special advice.
     for_polars:
         Whether the batches become Polars frames; if so, their text may be Arrow's string views.
-    is_filtered_again:
-        Whether the consumer of the batches applies the filter itself; if so, they may have rows that do not match.
+    pushed_skips_only:
+        Whether ``pushed_predicate`` only skips files, row groups and pages, because the engine filters rows faster;
+        otherwise, the rows for which it is not true are dropped too.
     """
 
     table: str
@@ -236,6 +241,7 @@ class ScanContext:
     filters: tuple[ReadColumn, ...]
     predicate: Expression | None
     options: ReadOptions
+    pushed_predicate: Expression | None = None
     row_lineage: RowLineage | None = None
     equality_columns: Mapping[int, StructField] = dataclasses.field(default_factory=dict)
     name_mapping: NameMapping | None = None
@@ -247,7 +253,7 @@ class ScanContext:
     query_id: str | None = None
     advise: Callable[[DeltaSharingError], object] | None = None
     for_polars: bool = False
-    is_filtered_again: bool = False
+    pushed_skips_only: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -255,6 +261,11 @@ class ScanContext:
         if self.left_out is None:
             return ()
         return (left_out_note(left_out_columns(self.schema), f"The read of '{self.table}'"),)
+
+    @lazy
+    def skipping(self) -> Expression | None:
+        """The condition by which files, row groups and pages are skipped; ``filters`` has its columns."""
+        return known_of_all((self.predicate, self.pushed_predicate))
 
     @lazy
     def output_schema(self) -> pa.Schema:
@@ -327,6 +338,7 @@ class ScanPlan(_Planned):
             "version": self.context.version,
             "columns": [column.name for column in self.context.output],
             "filter": self.context.predicate,
+            "filter of the engine": self.context.pushed_predicate,
             "limit": self.limit,
             "access": self.access,
             "files in the table": self.table_files,
@@ -353,7 +365,7 @@ class ScanPlan(_Planned):
     @property
     def known_rows(self) -> int | None:
         """The number of rows that the plan returns, if the log states it, otherwise ``None``."""
-        if self.context.predicate is not None:
+        if self.context.skipping is not None:
             return None
         total = 0
         for task in self.tasks:
@@ -446,6 +458,8 @@ def explain(plan: ScanPlan) -> str:
     lines.append(f"  access: {plan.access}")
     if context.predicate is not None:
         lines.append(f"  filter: {context.predicate}")
+    if context.pushed_predicate is not None:
+        lines.append(f"  filter of the engine, which skips data: {context.pushed_predicate}")
     if plan.limit is not None:
         lines.append(f"  limit: {plan.limit} rows")
     listed = f"{len(plan.tasks) + skipped.files}" + (" or more" if skipped.is_cut else "")
@@ -469,12 +483,10 @@ def explain(plan: ScanPlan) -> str:
         lines.append(f"  files with equality deletes: {equality}")
     if plan.tasks and all(count is not None for count in counts):
         total = sum(count for count in counts if count is not None)
-        lines.append(
-            f"  rows in these files: {total}" + (" before the filter" if context.predicate is not None else "")
-        )
+        lines.append(f"  rows in these files: {total}" + (" before the filter" if context.skipping is not None else ""))
         if total >= _MANY_ROWS and any(pa.types.is_decimal(column.arrow.type) for column in output):
             lines.append(f"  decimals: {FASTER_DECIMALS}")
-    if context.predicate is not None and plan.tasks:
+    if context.skipping is not None and plan.tasks:
         lines.append("  row groups: chosen by the statistics in each file's footer; every row is checked")
         lines.append("  pages: chosen by the files' page indexes, where they have one and it saves more than it costs")
     lines += [f"  note: {note}" for note in plan.notes]

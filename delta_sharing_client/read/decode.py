@@ -147,7 +147,7 @@ class FileDecoder:
         self._constants = shape.constants(task)
         self._repeated: dict[str, pa.Array] = {}
         self._predicate = self._predicate_of_group = shape.predicate
-        # If all of its columns are constant, the predicate has the same result for every row of the file. It is
+        # If all of its columns are constant, a condition has the same result for every row of the file. It is
         # evaluated once, with the first batch.
         self._is_evaluated = not all(column.name in self._constants for column in shape.context.filters)
         most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
@@ -166,7 +166,8 @@ class FileDecoder:
     def matching(
         self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool
     ) -> dict[int, list[tuple[int, np.ndarray]]]:
-        """Return by row group which rows are visible and match, in the form that ``page_choice.stretches`` takes.
+        """Return by row group which rows are visible and match the skipping condition, in the form that
+        ``page_choice.stretches`` takes.
 
         ``data`` has the filter's columns.
         """
@@ -187,7 +188,7 @@ class FileDecoder:
             file = _decoding(data.open, _decoding(self.layout.dictionaries, groups))
         most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
         for group in groups:
-            self._predicate_of_group = self._within(group)
+            self._predicate_of_group = self._within(group, self._predicate)
             position = self.layout.row_starts[group]
             stop = self.layout.end(group)
             batches = self._whole(data, group, most)
@@ -239,9 +240,10 @@ class FileDecoder:
         return part._replace(raw=None if part.raw is None else filtered(part.raw, kept), rows=count, visible=visible)
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
-        """Return which rows of the part are visible and match."""
-        assert self._predicate_of_group is not None
-        truth = predicate_mask(self._predicate_of_group, _Columns(self, part).filter_batch())
+        """Return which rows of the part are visible and match the skipping condition."""
+        skipping = self._within(part.group, self.shape.skipping)
+        assert skipping is not None
+        truth = predicate_mask(skipping, _Columns(self, part).filter_batch())
         return truth if part.visible is None else pc.replace_with_mask(part.visible, part.visible, truth)
 
     def _evaluate_constant(self) -> None:
@@ -250,11 +252,11 @@ class FileDecoder:
             self._predicate = self._predicate_of_group = None if matches else Literal(False)
             self._is_evaluated = True
 
-    def _within(self, group: int) -> Expression | None:
-        """Return the predicate in a form that is faster to evaluate for the rows of one row group."""
-        if self._predicate is None or self.layout.bounds is None:
-            return self._predicate
-        return within(self._predicate, self.layout.bounds.of_group(group))
+    def _within(self, group: int, condition: Expression | None) -> Expression | None:
+        """Return ``condition`` in a form that is faster to evaluate for the rows of one row group."""
+        if condition is None or self.layout.bounds is None:
+            return condition
+        return within(condition, self.layout.bounds.of_group(group))
 
     def _whole(self, data: ParquetBytes, group: int, most: int) -> Iterator[tuple[pa.RecordBatch | None, int]] | None:
         """Return the columns of a row group as decoded by Polars' reader, ``None`` if Arrow must decode them."""
@@ -283,7 +285,7 @@ class FileDecoder:
     def _batch(self, part: _Part) -> pa.RecordBatch | None:
         self._evaluate_constant()
         columns = _Columns(self, part)
-        if self._predicate_of_group is not None and not self._is_left_to_consumer:
+        if self._predicate_of_group is not None:
             mask = predicate_mask(self._predicate_of_group, columns.filter_batch())
             kept = count_true(mask)
             if not kept:
@@ -291,10 +293,6 @@ class FileDecoder:
             if kept < part.rows:
                 columns = columns.filtered(mask, kept)
         return columns.output_batch()
-
-    @property
-    def _is_left_to_consumer(self) -> bool:
-        return self.shape.context.is_filtered_again and not isinstance(self._predicate_of_group, Literal)
 
     def constant(self, column: ReadColumn, rows: int) -> pa.Array:
         """Return the file's value of ``column``, repeated ``rows`` times, as a slice of a cached array."""
@@ -625,12 +623,12 @@ def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Re
 
 
 def _which_match(shape: Shape, each: Sequence[dict[str, object]]) -> list[bool]:
-    """Return for each set of constants whether the predicate is true. One evaluation for all is much faster than one
-    for each."""
-    if shape.predicate is None or not each:
+    """Return for each set of constants whether the skipping condition is true. One evaluation for all is much faster
+    than one for each."""
+    if shape.skipping is None or not each:
         return [True] * len(each)
     once = _constant_batch(shape.context.filters, [(constants, 1) for constants in each])
-    return [truth is True for truth in predicate_mask(shape.predicate, once).to_pylist()]
+    return [truth is True for truth in predicate_mask(shape.skipping, once).to_pylist()]
 
 
 def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) -> pa.RecordBatch:

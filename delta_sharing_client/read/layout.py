@@ -31,6 +31,7 @@ from delta_sharing_client.plan.read_columns import (
 from delta_sharing_client.plan.tasks import ChangeKind, FileTask, ScanContext
 from delta_sharing_client.predicates.lists import prepared
 from delta_sharing_client.predicates.tree import columns as columns_of
+from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.read.align import Aligner, FileColumn
 from delta_sharing_client.read.bounds import RowGroupBounds
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -59,11 +60,14 @@ class Shape:
     def __init__(self, context: ScanContext) -> None:
         self.context = context
         self.columns = (*context.output, *context.filters)
-        self.predicate = None if context.predicate is None else prepared(context.predicate)
+        own, pushed = (None if one is None else prepared(one) for one in (context.predicate, context.pushed_predicate))
+        # The condition by which data is skipped, and the condition by which rows are dropped.
+        self.skipping = known_of_all((own, pushed))
+        self.predicate = own if context.pushed_skips_only else self.skipping
         self.filter_paths = (
             ()
-            if context.predicate is None
-            else tuple(columns_of(context.predicate) - unbounded_paths(context.predicate, context.options))
+            if self.skipping is None
+            else tuple(columns_of(self.skipping) - unbounded_paths(self.skipping, context.options))
         )
         self.share = needed_share(context.schema, self.columns, context.partition_columns)
         self.origins = frozenset(column.origin for column in self.columns)
@@ -110,7 +114,7 @@ class Shape:
         return frozenset(name for name, field in self._partitions if not self._has_value(field, values))
 
     def filters_rows(self, task: FileTask) -> bool:
-        """Return whether the predicate or equality deletes may leave out some rows of the file because of their
+        """Return whether the conditions or equality deletes may leave out some rows of the file because of their
         values."""
         if task.equality:
             return True
@@ -141,7 +145,7 @@ class Shape:
         return values
 
     def constant_bounds(self, task: FileTask) -> dict[ColumnPath, ColumnBounds]:
-        """Return the bounds of the predicate's columns that have one value in the whole file."""
+        """Return the bounds of the filter columns that have one value in the whole file."""
         bounds: dict[ColumnPath, ColumnBounds] = {}
         untold, change = self.untold(task), task.change
         for column in self.context.filters:
@@ -236,9 +240,10 @@ class Alignment:
 class Layout:
     """Which columns and row groups of one file are read, and where they are.
 
-    ``bounds`` exists if there is a predicate. The other attributes are by row group: ``pages`` has those of which only
-    some rows are wanted; ``index`` has functions that decode the list of their pages on demand, if the page index was
-    read; ``cuts`` has the ranges of rows, counted within the row group, if other layouts cover the rest of it.
+    ``bounds`` exists if there is a condition to skip data by. The other attributes are by row group: ``pages`` has
+    those of which only some rows are wanted; ``index`` has functions that decode the list of their pages on demand, if
+    the page index was read; ``cuts`` has the ranges of rows, counted within the row group, if other layouts cover the
+    rest of it.
     """
 
     footer: Footer
@@ -374,11 +379,11 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
     kept = [group for group in groups if starts[group + 1] > starts[group]]
     chunks = Chunks(footer.data, alignment.leaves, footer.start)
     bounds = None
-    if shape.predicate is not None and kept:
+    if shape.skipping is not None and kept:
         rows = [starts[group + 1] - starts[group] for group in range(metadata.num_row_groups)]
         constants = shape.constant_bounds(task)
         bounds = RowGroupBounds(chunks, rows, alignment.filter_aligner, context.schema, shape.filter_paths, constants)
-        kept = bounds.matching(shape.predicate, kept)
+        kept = bounds.matching(shape.skipping, kept)
     return Layout(
         footer=footer,
         chunks=chunks,

@@ -91,7 +91,7 @@ async def read_row_groups(read: FileRead, footer: Footer) -> None:
 async def _skip_pages(read: FileRead, layout: Layout) -> Layout:
     """Return ``layout`` without the pages that the file's page index excludes."""
     shared, bytes_ = read.shared, read.bytes
-    predicate, groups = shared.shape.predicate, index_ranges(layout, bytes_.held, shared.gains)
+    predicate, groups = shared.shape.skipping, index_ranges(layout, bytes_.held, shared.gains)
     if not groups or predicate is None:
         return layout
     ranges = coalesce((item for each in groups.values() for item in each), waste_floor=_INDEX_GAPS)

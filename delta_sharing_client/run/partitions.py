@@ -114,7 +114,7 @@ def read_size(part: Partition) -> tuple[int, int | None]:
     if not isinstance(part._tasks, PackedTasks):
         rows = ScanPlan(context=context, tasks=part._tasks, limit=part._limit).known_rows
     else:
-        rows = None if context.predicate is not None or part._limit is not None else part._tasks.rows
+        rows = None if context.skipping is not None or part._limit is not None else part._tasks.rows
     return int(part._size * context.needed_share), rows
 
 

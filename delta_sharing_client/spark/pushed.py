@@ -57,6 +57,12 @@ class Pushed:
     predicates: tuple[Told, ...] = ()
     limit: int | None = None
 
+    @property
+    def rows(self) -> int | None:
+        """The number of the read's rows that suffices. ``limit`` is that number only without predicates: with them,
+        Spark would count the rows that it keeps."""
+        return None if self.predicates else self.limit
+
     @classmethod
     def parse(cls, name: str, text: str) -> Pushed:
         """Parse the option ``name``. Raises ``UsageError`` if our own classes did not write it."""

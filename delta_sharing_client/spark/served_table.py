@@ -25,7 +25,6 @@ from delta_sharing_client.follow.versions import FollowedTable
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.planning import plan_table, stream_table
-from delta_sharing_client.predicates.tree import known_of_all
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
@@ -59,11 +58,11 @@ class ServedTable(FollowedTable):
         if the table has changed since ``version``, and the server does not share its history.
         """
         options = self.options
-        asked = (options.read.limit, None if options.pushed is None else options.pushed.limit)
+        asked = (options.read.limit, None if options.pushed is None else options.pushed.rows)
         limit = min((rows for rows in asked if rows is not None), default=None)
-        condition = known_of_all((options.read.filter, columns.condition))
         if options.read_change_feed:
-            changes = dataclasses.replace(options.changes(columns.paths), filter=condition, limit=limit)
+            changes = options.changes(columns.paths)
+            changes = dataclasses.replace(changes, pushed_filter=columns.condition, limit=limit)
             is_open = changes.ending_version is None and changes.ending_timestamp is None
             if is_open and (changes.starting_version or 0) <= version:
                 until = dataclasses.replace(changes, ending_version=version)
@@ -73,7 +72,7 @@ class ServedTable(FollowedTable):
                     if changes.starting_version is not None:
                         raise  # without a starting version, the table may be a view, whose changes have no versions
             return self._planned(plan_table, changes)
-        read = dataclasses.replace(options.read, columns=columns.paths, filter=condition, limit=limit)
+        read = dataclasses.replace(options.read, columns=columns.paths, pushed_filter=columns.condition, limit=limit)
         if read.version is not None or read.timestamp is not None:
             return self._planned(stream_table, read)
         return self._plan_snapshot(read, version)

@@ -60,7 +60,7 @@ _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature
 @dataclasses.dataclass(frozen=True)
 class Columns:
     """The columns of a relation: ``schema`` for Spark, ``paths`` for the scan engine (``None`` for all), and the
-    ``condition`` by which a query skips rows."""
+    ``condition`` by which a query of Spark skips data."""
 
     schema: spark.StructType
     paths: tuple[ColumnPath, ...] | None

@@ -241,11 +241,13 @@ def test_head_of_no_rows_reads_no_batch(table: ds.SharedTable, monkeypatch: pyte
 
 
 def test_filtered_lazy_frame_starts_with_small_batches(table: ds.SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[tuple[bool, bool]] = []
+    begun: list[tuple[bool, str, bool]] = []
     stream = polars_frames.RowStream
 
     def made(begin: Any, *, small_first: bool) -> Any:
-        begun.append((begin.keywords["eager"], begin.keywords["is_filtered_again"], small_first))
+        request = begin.args[0].request
+        assert request.filter is None
+        begun.append((begin.keywords["eager"], str(request.pushed_filter), small_first))
         return stream(begin, small_first=small_first)
 
     monkeypatch.setattr(polars_frames, "RowStream", made)
@@ -253,4 +255,4 @@ def test_filtered_lazy_frame_starts_with_small_batches(table: ds.SharedTable, mo
     assert frame.select("id").collect().height == 40
     assert frame.filter(pl.col("id") > 37).select("id").collect()["id"].to_list() == [38, 39]
     assert frame.select("id").head(3).collect().height == 3
-    assert begun == [(True, False, False), (False, True, True), (True, False, False)]
+    assert begun == [(True, "None", False), (False, "id > 37", True), (True, "None", False)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
-from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
+from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingSource
 from delta_sharing_client.spark.pushed import Pushed
 from tests.spark.conditions import SCHEMA, rows
+from tests.tables import TableWriter
 
 COLUMNS = from_arrow_schema(SCHEMA)
 
@@ -189,3 +191,45 @@ def test_pushed_constant_keeps_exactly_the_rows_with_its_value(told: dict[str, o
     assert {*values} == {expected}
     everything = [shown(value) for value in batch.column(SCHEMA.names.index(name)).to_pylist()]
     assert everything.count(expected) == len(values)
+
+
+# === The filter and limit of the options, and what Spark pushes ===
+
+IDS = [{"id": number, "v": "ab"[number % 2]} for number in range(40)]
+OVER_9 = test(">", column("id"), constant("bigint", 9))
+
+
+def told(predicates: list[dict[str, object]], limit: int | None = None) -> str:
+    return json.dumps({"predicates": predicates} | ({} if limit is None else {"limit": limit}))
+
+
+@pytest.mark.parametrize("feed", [False, True])
+@pytest.mark.parametrize(
+    ("options", "pushed", "expected"),
+    [
+        ({"filter": "v = 'a'"}, told([OVER_9]), [row["id"] for row in IDS if row["v"] == "a" and row["id"] > 9]),
+        # Spark filters the rows of a limit itself, so none of them may be missing.
+        ({"filter": "v = 'a'", "limit": "9"}, told([OVER_9]), list(range(0, 18, 2))),
+        ({"limit": "15"}, told([OVER_9]), list(range(15))),
+        ({"filter": "v = 'a'"}, told([], 3), [0, 2, 4]),
+        ({"filter": "v = 'a'", "limit": "2"}, told([], 3), [0, 2]),
+        # Spark pushes no limit above a filter. It would count rows after the filter, which only Spark can do.
+        ({}, told([OVER_9], 3), list(range(10, 40))),
+    ],
+)
+def test_options_define_rows_and_spark_only_skips(
+    lake: Any, options: dict[str, str], pushed: str, expected: list[int], feed: bool
+) -> None:
+    table = TableWriter(
+        lake.root / "t",
+        pa.schema([("id", pa.int64()), ("v", pa.string())]),
+        properties={"delta.enableChangeDataFeed": "true"},
+    )
+    for first in range(0, 40, 10):
+        table.insert(IDS[first : first + 10])
+    asked = {"readChangeFeed": "true", "startingVersion": "0"} if feed else {}
+    source = DeltaSharingSource({"path": lake.url("t"), "pushed": pushed, **asked, **options})
+    reader = source.reader(source.schema())
+    parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]
+    rows_read = [row["id"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert rows_read == expected
