@@ -147,6 +147,22 @@ class Names:
         except UsageError:
             return None
 
+    def may_mean(self, text: str) -> bool:
+        """Return whether ``text`` is the name of a column, or the path of a field in a struct, in any case."""
+        if self._has((text,)):
+            return True
+        return _PATH.fullmatch(text) is not None and self._has(parse_path(text))
+
+    def _has(self, path: ColumnPath) -> bool:
+        """Return whether ``resolve`` finds the path, or finds several."""
+        nodes = [self.schema]
+        for depth, name in enumerate(path):
+            whole = ".".join(path[depth:])
+            if any(self._all_of(node, whole) for node in nodes):
+                return True
+            nodes = [field.type for node in nodes for field in self._all_of(node, name)]
+        return bool(nodes)
+
     def along(self, path: ColumnPath, shown: str) -> tuple[Any, ...]:
         """Return the fields along ``path``. The ``UsageError`` for a missing field calls the path ``shown``."""
         fields: list[Any] = []
@@ -165,12 +181,15 @@ class Names:
 
     def match(self, name: str, node: Any) -> Any | None:
         """Return the field called ``name`` in a schema or struct, or ``None``. An exact match wins over others."""
-        matches = (self._of(node) or {}).get(name.lower(), [])
+        matches = self._all_of(node, name)
         matches = [field for field in matches if field.name == name] or matches
         if len(matches) > 1:
             names = ", ".join(f"'{field.name}'" for field in matches)
             raise UsageError(f"The column '{name}' is ambiguous: it matches {names}. Write one of them exactly.")
         return matches[0] if matches else None
+
+    def _all_of(self, node: Any, name: str) -> list[Any]:
+        return (self._of(node) or {}).get(name.lower(), [])
 
     def _of(self, node: Any) -> dict[str, list[Any]] | None:
         """Return the fields of a schema or struct by case-folded name; ``None`` for other types."""

@@ -55,6 +55,7 @@ NOUNS_WITH_ONE_READER = {
     "iceberg/file_bounds.py": "which files may have matching rows",
     "mcp/tools.py": "the tools of an assistant; server.py implements the protocol",
     "predicates/sql.py": "the grammar of SQL; parse.py also reads tuples",
+    "predicates/string_literals.py": "a token of SQL; sql.py has the grammar",
     "protocol/auth.py": "sign-in",
     "protocol/response_stream.py": "a response from the network: its pages, polls and resumptions",
     "read/polars_reader.py": "decoding by Polars instead of Arrow",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delta_sharing_client import queries
+from delta_sharing_client import optional, queries
 from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.client import SharingClient
+from delta_sharing_client.columns import ColumnPath, resolve_columns
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.formats import assets_in, places
 from delta_sharing_client.mcp.limits import Allowance, Limits, rows_result, shortened
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
 from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
@@ -64,6 +66,26 @@ class LimitedScan(Scan):
         assert isinstance(plan, ScanPlan)
         self.allowance.take(expected_bytes(plan), str(self.table))
         return super()._run(plan, eager=eager, rows=rows)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class PlannedScan(Scan):
+    """A scan that adds its plan to ``plans`` instead of reading rows."""
+
+    plans: list[ScanPlan] = dataclasses.field(default_factory=list, compare=False)
+
+    @classmethod
+    def of(cls, scan: Scan) -> PlannedScan:
+        """Return ``scan`` as one that only plans."""
+        return cls(**{field.name: getattr(scan, field.name) for field in dataclasses.fields(scan)})
+
+    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+        return self.plan(options)
+
+    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
+        assert isinstance(plan, ScanPlan)
+        self.plans.append(plan)
+        return super()._run(dataclasses.replace(plan, tasks=()), eager=eager, rows=rows)
 
 
 class Tools:
@@ -122,6 +144,40 @@ class Tools:
     def query(self, sql: str) -> dict[str, object]:
         """Run one SQL query with DuckDB over shared tables. The query must name tables in full: share.schema.table."""
         allowance = Allowance(self._limits.megabytes)
+        with self._connected() as connection:
+            relation = queries.relation(
+                self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
+            )
+            with reader_of(relation) as reader:
+                return rows_result(reader, reader.schema, self._limits.rows)
+
+    def explain(self, table: str, columns: Sequence[str] | None = None, where: str | None = None) -> dict[str, object]:
+        """Report which files and bytes the tool ``query`` would download from a table; ``where`` is a condition in the
+        SQL of ``query``, such as amount > 100."""
+        scan = PlannedScan.of(self._client.table(table).scan())
+        paths = resolve_columns(columns, scan.schema)
+        with self._connected() as connection:
+            names = (scan.table.share, scan.table.schema, scan.table.name)
+            everything = f"SELECT * FROM {'.'.join(map(_quoted, names))}"
+            relation = queries.relation(self._client, everything, connection, scan_of=lambda _: scan)
+            relation = relation.set_alias(scan.table.name)
+            # DuckDB parses the condition, as in a query, so it means the same, and only what DuckDB pushes down skips
+            # files.
+            relation = relation if where is None else relation.filter(where)
+            (relation if paths is None else _selected(relation, paths)).fetchall()
+        plans = scan.plans
+        return {
+            "bytes": sum(map(expected_bytes, plans)),
+            "most_bytes": self._limits.megabytes * 1_000_000,
+            "files": sum(len(plan.tasks) for plan in plans),
+            "rows": plans[0].known_rows if plans else 0,
+            # The assistant does not need the location of the files.
+            "plan": [line for plan in plans for line in explain(plan).splitlines() if "  access:" not in line],
+        }
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a confined connection to DuckDB, whose queries end with the time of a call."""
         connection = queries.connect()
         ends = threading.Timer(self._limits.seconds, connection.interrupt)
         ends.daemon = True
@@ -129,26 +185,10 @@ class Tools:
         try:
             confine(connection)
             with queries.errors_of(self._client):
-                relation = queries.relation(
-                    self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
-                )
-                with reader_of(relation) as reader:
-                    return rows_result(reader, reader.schema, self._limits.rows)
+                yield connection
         finally:
             ends.cancel()
             connection.close()
-
-    def explain(self, table: str, columns: Sequence[str] | None = None, where: str | None = None) -> dict[str, object]:
-        """Report which files and bytes a read would download; ``where`` is an SQL condition such as amount > 100."""
-        scan = self._client.table(table).scan(columns, filter=where)
-        plan = scan.plan()
-        return {
-            "bytes": expected_bytes(plan),
-            "most_bytes": self._limits.megabytes * 1_000_000,
-            "files": len(plan.tasks),
-            "rows": plan.known_rows,
-            "plan": scan.explain().splitlines(),
-        }
 
     def history(self, table: str, versions: int = 20) -> dict[str, object]:
         """Return the last versions of a table, and what changed in each."""
@@ -191,6 +231,17 @@ def confine(connection: duckdb.DuckDBPyConnection) -> None:
     """Let SQL on ``connection`` read no file, address, extension or Python object, and change no setting."""
     for statement in _CONFINEMENT:
         connection.execute(statement)
+
+
+def _selected(relation: duckdb.DuckDBPyRelation, paths: Sequence[ColumnPath]) -> duckdb.DuckDBPyRelation:
+    duckdb = optional.load("duckdb", "duckdb")
+    if not paths:
+        return relation.aggregate("count(*)")
+    return relation.select(*(duckdb.ColumnExpression(*path) for path in paths))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _stated(facts: Mapping[str, object]) -> dict[str, object]:

@@ -40,6 +40,12 @@ def quoted(name: str) -> str:
     return f"If it is a string, write it in single quotes: '{bare}'."
 
 
+def backticks_advice(text: str) -> str:
+    """Return advice on ``text``, which a filter has in double quotes although it may be meant as a name."""
+    name = ".".join(f"`{part}`" for part in text.replace("`", "``").split("."))
+    return f"Write a name in backticks, as in {name}, and a string in single quotes."
+
+
 def _counted(number: int, kind: str) -> str:
     return f"{number} {kind} parenthes{'i' if number == 1 else 'e'}s"
 
@@ -70,7 +76,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Sentence], ...] = (
     _rule(f"[{_CURLY}]", "Write strings in straight single quotes, as in 'DE'."),
     _rule(rf"(?<![\w.])({_ISO}|{_DAY_FIRST})(?!\d)", "Write a date or timestamp in single quotes, as in '2026-01-31'."),
     _rule(r"\|\|", "Write OR between conditions; strings cannot be concatenated with ||."),
-    _rule(r"&&?|\||=>|=<", _instead),
+    _rule(r"&&?|\||(?<!<)=>|=<(?!>)", _instead),
     _rule(r"~\s*''", "Write LIKE with % for any text and _ for one character; regular expressions are not supported."),
     _rule(r"~", _instead),
     _rule(r"\bcontains\s*(\(|'')", "Write name LIKE '%text%' to search within a string."),

@@ -20,13 +20,15 @@ import pyarrow as pa
 from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.advice import quoted
+from delta_sharing_client.predicates.advice import backticks_advice, quoted
 from delta_sharing_client.predicates.meaning import evaluate
+from delta_sharing_client.predicates.places import Place
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
     Column,
     Comparison,
+    DoubleQuoted,
     Expression,
     In,
     IsNull,
@@ -104,6 +106,42 @@ def is_exact(test: Expression, schema: pa.Schema) -> bool:
     return not isinstance(test, Comparison)
 
 
+def double_quoted(expression: Expression) -> list[str]:
+    """Return the strings that the SQL text of an unbound predicate has in double quotes."""
+    match expression:
+        case DoubleQuoted(child=inner, texts=texts):
+            return [*(text for text, _ in texts), *double_quoted(inner)]
+        case Not(child=inner):
+            return double_quoted(inner)
+        case Joined(children=children):
+            return [text for child in children for text in double_quoted(child)]
+    return []
+
+
+def fixed(expression: Expression, now: Moment) -> Expression:
+    """Return ``expression`` with ``current_date()`` and ``now()`` replaced by their values at the time ``now``."""
+    if isinstance(expression, (Not, DoubleQuoted)):
+        return dataclasses.replace(expression, child=fixed(expression.child, now))
+    if isinstance(expression, Joined):
+        return type(expression)(tuple(fixed(child, now) for child in expression.children))
+    parts = {
+        name: _fixed_operand(part, now)
+        for name in expression.__match_args__  # type: ignore[attr-defined]
+        if isinstance(part := getattr(expression, name), Call)
+    }
+    return dataclasses.replace(expression, **parts) if parts else expression  # type: ignore[type-var]
+
+
+def _fixed_operand(operand: Operand, now: Moment) -> Operand:
+    if not isinstance(operand, Call):
+        return operand
+    if operand.arguments:
+        return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
+    at = functions.ROWS[operand.name].value
+    assert at is not None
+    return Literal(at(now))
+
+
 class _Binder:
     def __init__(self, schema: pa.Schema | Names) -> None:
         self._names = schema if isinstance(schema, Names) else Names(schema)
@@ -114,6 +152,10 @@ class _Binder:
                 return type(expression)(tuple(map(self.bind, children)))
             case Not(child=inner):
                 return Not(self.bind(inner))
+            case DoubleQuoted(child=inner, texts=texts):
+                for text, place in texts:
+                    self._check_string(text, place)
+                return self.bind(inner)
             case Comparison(op=op, left=left, right=right):
                 return self._comparison(op, self._operand(left), self._value(right))
             case NullSafeEqual(left=left, right=right):
@@ -129,6 +171,15 @@ class _Binder:
                 evaluate(expression, {})  # refuses a constant that is not a truth value
                 return expression
         raise TypeError(f"not a predicate: {type(expression).__name__}")
+
+    def _check_string(self, text: str, place: Place) -> None:
+        if self._names.may_mean(text):
+            refused = UsageError(
+                f"The filter has the name of a column, '{text}', in double quotes, which enclose strings here. "
+                f"{backticks_advice(text)}"
+            )
+            refused.place = place
+            raise refused
 
     def _operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Column):

@@ -11,6 +11,7 @@ from delta_sharing_client.predicates.tree import (
     Call,
     Column,
     Comparison,
+    DoubleQuoted,
     Expression,
     In,
     IsNull,
@@ -56,6 +57,8 @@ def evaluate(expression: Expression, row: Mapping[str, object]) -> bool | None:
         case Not(child=inner):
             inverse = evaluate(inner, row)
             return None if inverse is None else not inverse
+        case DoubleQuoted(child=inner):
+            return evaluate(inner, row)
         case Joined(children=children):
             results, decisive = {evaluate(inner, row) for inner in children}, isinstance(expression, Or)
             return decisive if decisive in results else None if None in results else not decisive

@@ -17,13 +17,15 @@ from sqlglot import exp
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
-from delta_sharing_client.predicates.advice import advice, quoted
-from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS, constant_type
+from delta_sharing_client.predicates.advice import advice, backticks_advice, quoted
+from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
 from delta_sharing_client.predicates.places import Place, Rewritten, place_of_name
+from delta_sharing_client.predicates.string_literals import is_double_quoted, shield, unshield, without_literals
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
     Comparison,
+    DoubleQuoted,
     Expression,
     IsNull,
     Like,
@@ -70,14 +72,20 @@ def parse_sql(text: str) -> Expression:
     ``CAST(constant AS type)`` are constants too. Raises ``UsageError`` if the text is not a condition, or uses
     unsupported SQL, which the message names.
     """
+    quoted: tuple[tuple[str, Place], ...] = ()
     try:
-        shielded = _shield(text)
+        shielded, quoted = shield(text)
         tree: Any = sqlglot.parse_one(shielded.text, read="databricks", into=exp.Condition)
-        return _predicate(tree)
+        predicate = _predicate(tree)
+        return DoubleQuoted(predicate, quoted) if quoted else predicate
     except UsageError as error:
         more, place = _advice(text)
-        more = more or (_SUPPORTED if isinstance(error, _Unsupported) else "")
+        if isinstance(error, _Unsupported):
+            more = more or _SUPPORTED
+        elif quoted and "backticks" not in error.message:
+            more = more or backticks_advice(quoted[0][0])
         origin = error.place and shielded.place(*error.place) if isinstance(error, _Unsupported) else error.place
+        origin = origin or next((span for string, span in quoted if f"'{string}'" in error.message), None)
         refused = UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip())
         refused.place = place or place_of_name(text, error.message) or origin
         raise refused from None
@@ -97,7 +105,7 @@ def parse_sql(text: str) -> Expression:
 
 def _advice(text: str) -> tuple[str, Place | None]:
     """Return advice on the filter ``text``, and the part of the text that it is about."""
-    written = _without_literals(text)
+    written = without_literals(text)
     sentence, place = advice(written.text)
     return sentence, None if place is None else written.place(*place)
 
@@ -124,11 +132,24 @@ def _predicate(node: exp.Expression) -> Expression:
 
 
 def _comparison(op: Op) -> Callable[[exp.Expression], Expression]:
-    return lambda node: compared(op, *_sides(node))
+    return lambda node: _compared(op, node, *_sides(node))
+
+
+def _compared(op: Op, node: exp.Expression, left: Operand, right: Operand) -> Comparison:
+    """Return ``left op right``. Refuse constants alone if one of them is in double quotes, because it is probably the
+    name of a column."""
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        for literal in node.find_all(exp.Literal):
+            if _is_double_quoted(literal):
+                text = str(unshield(str(literal.this)))
+                raise UsageError(
+                    f"It compares constants only: '{text}' in double quotes is a string. {backticks_advice(text)}"
+                )
+    return compared(op, left, right)
 
 
 def _null_safe(node: exp.Expression) -> Expression:
-    equal = compared(Op.EQ, *_sides(node))
+    equal = _compared(Op.EQ, node, *_sides(node))
     return NullSafeEqual(equal.left, equal.right)
 
 
@@ -136,7 +157,7 @@ def _between(node: exp.Expression) -> Expression:
     _only(node, "this", "low", "high")
     child = _operand(_part(node, "this"))
     low, high = _operand(_part(node, "low")), _operand(_part(node, "high"))
-    return And((compared(Op.GE, child, low), compared(Op.LE, child, high)))
+    return And((_compared(Op.GE, node, child, low), _compared(Op.LE, node, child, high)))
 
 
 def _in(node: exp.Expression) -> Expression:
@@ -297,7 +318,7 @@ _UNITS = {
 
 def _interval(node: exp.Expression) -> Literal:
     amount, unit = node.this, str(node.args.get("unit") or "").upper().removesuffix("S")
-    text = _unshield(str(amount.this)) if isinstance(amount, exp.Literal) else None
+    text = unshield(str(amount.this)) if isinstance(amount, exp.Literal) else None
     fraction = r"(?:\.[0-9]{1,6})?" if unit == "SECOND" else ""
     if (
         unit not in _UNITS
@@ -384,7 +405,7 @@ _OPERANDS: dict[type[exp.Expression], Callable[[exp.Expression], Operand]] = {
     exp.Dot: lambda node: _column(node),
     exp.Null: lambda node: Literal(None),
     exp.Boolean: lambda node: Literal(node.this),
-    exp.Literal: lambda node: Literal(_unshield(str(node.this)) if node.is_string else _number(str(node.this))),
+    exp.Literal: lambda node: Literal(unshield(str(node.this)) if node.is_string else _number(str(node.this))),
     exp.Neg: _negative,
     exp.Interval: _interval,
     exp.DateAdd: _old_date_add,
@@ -500,94 +521,11 @@ def _text(node: exp.Expression, what: str) -> str:
     return value
 
 
-# === String literals ===
-
-
-def _shield(text: str) -> Rewritten:
-    """Replace the content of every string literal with hexadecimal digits, which no SQL parser interprets, and a number
-    such as 1.5BD with the cast of a literal."""
-
-    def replace(match: re.Match[str]) -> str:
-        if match["skip"]:
-            return match[0]
-        if match["broken"]:
-            refused = UsageError(
-                f"The literal that begins at character {match.start() + 1} is unfinished or malformed. Close every"
-                " quote, and double a quote inside a string: 'it''s'."
-            )
-            refused.place = match.start(), len(text)
-            raise refused
-        if match["binary"]:
-            return f"'{_BINARY}{match['binary'][2:-1]}'"
-        if match["decimal"]:
-            # Releases of sqlglot disagree about the digits of this type.
-            number = constant_type(decimal.Decimal(match["decimal"]))
-            return f"CAST('{_MARK}{match['decimal'].encode().hex()}' AS DECIMAL({number.precision}, {number.scale}))"
-        value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
-        try:
-            return f"'{_MARK}{value.encode().hex()}'"
-        except UnicodeEncodeError:
-            raise UsageError("A string literal has a lone surrogate, which UTF-8 cannot represent.") from None
-
-    return Rewritten(text, _TOKEN, replace)
-
-
-def _without_literals(text: str) -> Rewritten:
-    def replace(match: re.Match[str]) -> str:
-        if match["skip"]:
-            return "`x`" if match["skip"].startswith("`") else " "
-        return match[0] if match["broken"] or match["decimal"] else "''"
-
-    return Rewritten(text, _TOKEN, replace)
-
-
-def _unshield(text: str) -> str | bytes:
-    """Return the original of a shielded literal: text, or bytes for ``X'...'``. Other text is returned unchanged."""
-    # Names and the text of an interval are not shielded.
-    match = _SHIELDED.fullmatch(text)
-    if match is None:
-        return text
-    content = bytes.fromhex(match[2])
-    return content if match[1] == _BINARY else content.decode(errors="replace")
-
-
-_MARK, _BINARY = "_h", "_x"
-_SHIELDED = re.compile(rf"({_MARK}|{_BINARY})((?:[0-9a-fA-F]{{2}})*)")
-_TOKEN = re.compile(
-    r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<!\w)(?i:interval)\s+'[\w\s.+-]*')
-    |(?P<binary>(?<!\w)[xX]'(?:[0-9A-Fa-f]{2})*')
-    |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
-    |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<broken>['"])
-    |(?<![\w.])(?P<decimal>(?>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?>[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)""",
-    re.DOTALL | re.VERBOSE,
-)
-_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|(.))|(''|\"\")", re.DOTALL)
-_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-
-
-def _unescape(literal: str) -> str:
-    quote = literal[0]
-
-    def replace(match: re.Match[str]) -> str:
-        short, long, octal, char, doubled = match.groups()
-        if doubled:
-            return quote if quote in doubled else doubled
-        if char is not None:
-            return _ESCAPED.get(char, char)
-        code = int(octal, 8) if octal else int(short or long, 16)
-        if code > 0x10FFFF:
-            raise UsageError(f"The escape {match[0]} is beyond the last Unicode character.")
-        return chr(code)
-
-    text = _ESCAPE.sub(replace, literal[1:-1])
-    # Two \u escapes may form one character as a surrogate pair.
-    if re.search("[\ud800-\udbff][\udc00-\udfff]", text):
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return text
-
-
 # === Checked access to sqlglot's nodes ===
+
+
+def _is_double_quoted(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Literal) and is_double_quoted(str(node.this))
 
 
 def _part(node: exp.Expression, key: str) -> exp.Expression:
@@ -605,6 +543,11 @@ def _only(node: exp.Expression, *keys: str) -> exp.Expression:
 
 
 def _unsupported(node: exp.Expression) -> UsageError:
+    if _is_double_quoted(node):
+        text = str(unshield(str(node.this)))
+        return UsageError(
+            f"A name or condition was expected, found the string '{text}' in double quotes. {backticks_advice(text)}"
+        )
     described = _describe(node)
     error = _Unsupported(f"{described[0].upper()}{described[1:]} is not supported.")
     # Releases of sqlglot differ in the nodes that have a position.
@@ -628,7 +571,7 @@ def _describe(node: exp.Expression) -> str:
     if node.args.get("query"):
         return "a subquery"
     if isinstance(node, exp.Literal):
-        return f"the constant {_unshield(str(node.this))!r}"
+        return f"the constant {unshield(str(node.this))!r}"
     if isinstance(node, exp.Anonymous):
         return f"the function '{str(node.this).lower()}'"
     if type(node) in _NAMED:
@@ -647,7 +590,7 @@ def _written(node: exp.Expression) -> str:
     copied = node.copy()
     for literal in copied.find_all(exp.Literal):
         if literal.is_string:
-            original = _unshield(str(literal.this))
+            original = unshield(str(literal.this))
             literal.set("this", original if isinstance(original, str) else original.hex())
     text = " ".join(copied.sql("databricks").split())
     return text if len(text) <= 60 else text[:57] + "..."
@@ -656,7 +599,7 @@ def _written(node: exp.Expression) -> str:
 def _place(error: sqlglot.errors.SqlglotError) -> str:
     """Return the place where sqlglot stopped, as part of a sentence; "" if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
-    shown = _unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
+    shown = unshield(str(problems[0].get("highlight") or "").strip("'")) if problems else ""
     return f" at '{shown}'" if isinstance(shown, str) and shown.isprintable() and 0 < len(shown) <= 60 else ""
 
 

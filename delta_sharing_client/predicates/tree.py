@@ -7,7 +7,6 @@ node. :func:`~delta_sharing_client.predicates.parse.parse_filter` can parse ``st
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import itertools
 import math
@@ -21,11 +20,11 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
+from delta_sharing_client.predicates.places import Place
 from delta_sharing_client.predicates.value_kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import (
     Day,
     Interval,
-    Moment,
     Value,
     as_double,
     format_value,
@@ -351,8 +350,20 @@ class Joined(Expression):
         object.__setattr__(self, "children", tuple(flat))
 
     def __str__(self) -> str:
-        shown = (f"({child})" if isinstance(child, Joined) else str(child) for child in self.children)
+        shown = (f"({child})" if isinstance(child, (Joined, DoubleQuoted)) else str(child) for child in self.children)
         return f" {type(self).__name__.upper()} ".join(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleQuoted(Expression):
+    """``child``, whose SQL text has ``texts`` in double quotes, each with its position. They are strings here and names
+    in most dialects, so binding, which removes this node, refuses those that are names of columns."""
+
+    child: Expression
+    texts: tuple[tuple[str, Place], ...]
+
+    def __str__(self) -> str:
+        return str(self.child)
 
 
 class And(Joined):
@@ -605,7 +616,7 @@ def _operand(value: object) -> Operand:
 def tests(expression: Expression) -> Iterator[Expression]:
     """Yield the comparisons, tests and constants that ``AND``, ``OR`` and ``NOT`` combine."""
     match expression:
-        case Not(child=inner):
+        case Not(child=inner) | DoubleQuoted(child=inner):
             yield from tests(inner)
         case Joined(children=children):
             for child in children:
@@ -638,30 +649,6 @@ def columns_in(operand: Operand) -> list[Column]:
     if isinstance(operand, Call):
         return [column for item in operand.arguments for column in columns_in(item)]
     return [operand] if isinstance(operand, Column) else []
-
-
-def fixed(expression: Expression, now: Moment) -> Expression:
-    """Return ``expression`` with ``current_date()`` and ``now()`` replaced by their values at the time ``now``."""
-    if isinstance(expression, Not):
-        return Not(fixed(expression.child, now))
-    if isinstance(expression, Joined):
-        return type(expression)(tuple(fixed(child, now) for child in expression.children))
-    parts = {
-        name: _fixed_operand(part, now)
-        for name in expression.__match_args__  # type: ignore[attr-defined]
-        if isinstance(part := getattr(expression, name), Call)
-    }
-    return dataclasses.replace(expression, **parts) if parts else expression  # type: ignore[type-var]
-
-
-def _fixed_operand(operand: Operand, now: Moment) -> Operand:
-    if not isinstance(operand, Call):
-        return operand
-    if operand.arguments:
-        return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
-    at = functions.ROWS[operand.name].value
-    assert at is not None
-    return Literal(at(now))
 
 
 def has_calls(expression: Expression) -> bool:

@@ -112,6 +112,8 @@ def test_preview_returns_byte_counts_and_the_rows_of_a_scan(visitor: Visitor, se
         ("country = DE", "DE"),
         ("`amount` > `no such`", "`no such`"),
         ("amount > 'x'", "amount"),
+        ("amount > 3 AND \"country\" = 'country'", '"country"'),
+        ("country = 'status' OR country = \"Status\"", '"Status"'),
         ("\n amount BETWEEN 3", "BETWEEN"),
     ],
 )

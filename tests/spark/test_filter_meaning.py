@@ -11,10 +11,10 @@ import pytest
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.predicates.arrow import mask
-from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.binding import bind, fixed
 from delta_sharing_client.predicates.functions import FUNCTIONS
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.tree import Not, fixed
+from delta_sharing_client.predicates.tree import Not
 from delta_sharing_client.predicates.values import current_moment
 
 pytestmark = pytest.mark.spark

@@ -181,7 +181,7 @@ def test_nanoseconds_of_constants_are_kept():
         ("clock = wall", r"'clock' \(time\) cannot be compared with the column 'wall' \(timestamp without"),
         ("clock > TIME(3) '12:00'", "write it without a number of digits"),
         ("Nest = Nest", "can only be tested with IS NULL"),
-        ('"i64" = 1', "write names in backticks, not in quotes"),
+        ("'i64' = 1", "write names in backticks, not in quotes"),
     ],
 )
 def test_error_of_an_invalid_operand_is_one_sentence(text, message):

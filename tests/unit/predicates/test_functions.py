@@ -20,7 +20,7 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.arrow import mask
-from delta_sharing_client.predicates.binding import bind, is_exact
+from delta_sharing_client.predicates.binding import bind, fixed, is_exact
 from delta_sharing_client.predicates.functions import FUNCTIONS, ROWS
 from delta_sharing_client.predicates.hints import weaken
 from delta_sharing_client.predicates.meaning import evaluate
@@ -44,7 +44,6 @@ from delta_sharing_client.predicates.tree import (
     cast,
     col,
     columns,
-    fixed,
     has_calls,
 )
 from delta_sharing_client.predicates.value_kinds import Kind

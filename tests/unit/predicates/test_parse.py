@@ -20,7 +20,7 @@ from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.arrow_expressions import weaker_predicate
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.tree import Column, Comparison, Literal, Op, col
+from delta_sharing_client.predicates.tree import Column, Comparison, DoubleQuoted, Literal, Op, col
 from delta_sharing_client.predicates.values import parse_date, parse_moment
 from tests.effort import examples
 from tests.quota import meets, met
@@ -150,7 +150,11 @@ def test_sql_condition_is_parsed(text, expected):
     ],
 )
 def test_string_literals_are_parsed_as_in_spark(literal, value):
-    assert parse_filter(f"a = {literal}") == Comparison(Op.EQ, Column(("a",)), Literal(value))
+    parsed = parse_filter(f"a = {literal}")
+    if isinstance(parsed, DoubleQuoted):
+        assert parsed.texts == ((value, (4, 4 + len(literal))),)
+        parsed = parsed.child
+    assert parsed == Comparison(Op.EQ, Column(("a",)), Literal(value))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import tree
-from delta_sharing_client.predicates.binding import bind
+from delta_sharing_client.predicates.binding import bind, fixed
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import (
@@ -260,7 +260,7 @@ def test_python_operators_build_the_same_tree_as_sql(condition, text):
 
 
 def test_now_and_today_use_the_time_of_the_read():
-    condition = tree.fixed(parse_filter("a < now() OR b < current_date()"), Moment(86_400 * 10**9 + 1500_000, Zone.UTC))
+    condition = fixed(parse_filter("a < now() OR b < current_date()"), Moment(86_400 * 10**9 + 1500_000, Zone.UTC))
     assert str(condition) == "a < TIMESTAMP '1970-01-02 00:00:00.001500Z' OR b < DATE '1970-01-02'"
 
 
