@@ -273,18 +273,14 @@ def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -
     if not (left_out := schema.all_left_out):
         return
     named = [column if isinstance(column, str) else ".".join(column) for column in request.columns or ()]
-<<<<<<< HEAD
     named += [".".join(path) for path in (() if request.skipping is None else columns_of(request.skipping))]
-=======
-    named += [".".join(path) for path in (columns_of(request.filter) if request.filter is not None else ())]
-    strings = double_quoted(request.filter) if request.filter is not None else []
->>>>>>> 76a520a9 (A name in double quotes is never taken for a string in a filter; explain plans the assistant's query itself)
+    strings = () if request.filter is None else double_quoted(request.filter)
     for item in left_out:
         name = ".".join(item.path).lower()
         if any(f"{text.lower()}.".startswith(f"{name}.") for text in strings):
             raise UsageError(
-                f"The filter has the name of a column, '{'.'.join(item.path)}', in double quotes, which enclose strings"
-                f" here, and the type of this column is not supported. Write a string in single quotes."
+                f"The filter has the name of a column, '{'.'.join(item.path)}', in double quotes, which enclose "
+                "strings here, and the type of this column is not supported. Write a string in single quotes."
             )
         if any(f"{asked.lower()}.".startswith(f"{name}.") for asked in named):
             raise UnsupportedFeatureError(item.reason, feature=item.feature)

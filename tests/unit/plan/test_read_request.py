@@ -148,6 +148,23 @@ def test_column_of_an_unknown_type_is_refused_if_selected(arguments: Any, is_ref
         ScanRequest(**arguments).bound(schema)
 
 
+@pytest.mark.parametrize(
+    ("text", "is_refused"), [('a = "new"', True), ('a = "NEW"', True), ('a = "s.b"', False), ("a = 'new'", False)]
+)
+def test_double_quoted_name_of_a_left_out_column_is_refused(text: str, is_refused: bool) -> None:
+    columns = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("a", "string"), ("new", "fromTheFuture"))
+    ]
+    schema = table_state(metadata(json.dumps({"type": "struct", "fields": columns}))).schema
+    request = ScanRequest(filter=parse_filter(text))
+    if is_refused:
+        with pytest.raises(UsageError, match="name of a column, 'new', in double quotes"):
+            request.bound(schema)
+    else:
+        request.bound(schema)
+
+
 def test_current_date_is_fixed_for_the_whole_read() -> None:
     assert as_of_now(ScanRequest()) == ScanRequest()
     before, after = (datetime.datetime.now(datetime.timezone.utc).date() for _ in range(2))
