@@ -62,7 +62,10 @@ NOUNS_WITH_ONE_READER = {
     "read/row_groups.py": "a file whose footer is read first; file.py chooses between the two ways",
     "read/whole_file.py": "a file that is downloaded at once; file.py chooses between the two ways",
     "run/scan.py": "the files of one read, on the loop; batches.py returns their rows to threads and coroutines",
+    "storage/dialects.py": "what differs between stores, without I/O",
+    "storage/listing_pages.py": "a file format: one page of a store's listing, in XML",
     "storage/refusals.py": "what the errors of stores mean",
+    "storage/signing.py": "a specification: AWS Signature Version 4",
     "spark/push_down.py": "the Java classes in the driver, and the check that they work",
     "spark/served_table.py": "requests to the server for a relation; datasource.py has Spark's interface",
 }

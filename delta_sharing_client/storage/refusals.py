@@ -1,12 +1,13 @@
 """The meaning of a store's errors: the status, the code, and the setting that may be wrong.
 
-The messages of obstore contain URLs, and so perhaps signatures. Only the status and the store's code and region are
-taken from them.
+Messages of stores and of obstore may contain URLs, and so perhaps signatures. Only the status and the store's code and
+region are taken from them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from delta_sharing_client.errors import TransportError
@@ -38,14 +39,48 @@ _ADVICE = {
     "RequestExpired": _CLOCK,
 }
 _REDIRECTS = frozenset((301, 302, 307, 308))
+_CODE_HEADER = re.compile(r"[A-Za-z]{1,60}")
+_REGION_HEADER = re.compile(r"[a-z]{2,}[\w-]{1,30}", re.ASCII)
+# Codes of responses with status 400 that are about the credentials. AWS refuses expired session tokens in this way.
+_CREDENTIALS = frozenset(
+    ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "AuthenticationFailed", "InvalidAuthenticationInfo")
+)
+
+
+def advice(code: str, region: str = "", status: int | None = None) -> str:
+    """Return the setting to check after an error with this code, as part of a sentence; empty if nothing is known.
+
+    ``region`` is the region that the store named.
+    """
+    found = _ADVICE.get(code, _REGION_ADVICE if status in _REDIRECTS else "")
+    if found.startswith(_REGION_ADVICE) and region:
+        found = found.replace("'region'", f"'region' to '{region}'", 1)
+    return found
 
 
 class StoreError(NamedTuple):
-    """The facts in an error of obstore: the HTTP status, and the store's error code and region; empty if not stated."""
+    """The facts in an error of a store: the HTTP status, and the store's error code and region; empty if not stated."""
 
     status: int | None
     code: str
     region: str
+
+    @classmethod
+    def of_response(cls, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"") -> StoreError:
+        """Read the facts from a response, or the first bytes of its body."""
+        given = {name.lower(): value for name, value in headers}
+        text = body.decode("utf-8", "replace")
+        code, region = _CODE.search(text), _REGION.search(text)
+        stated = given.get("x-ms-error-code", ""), given.get("x-amz-bucket-region", "")
+        if code is None:
+            code = _CODE_HEADER.fullmatch(stated[0])
+        # The header has the bucket's region; the body of a refusal may also name that of the endpoint.
+        named = _REGION_HEADER.fullmatch(stated[1])
+        return cls(
+            status,
+            "" if code is None else code[code.lastindex or 0],
+            named[0] if named is not None else "" if region is None else region[1] or region[2],
+        )
 
     @classmethod
     def of(cls, error: Exception) -> StoreError:
@@ -64,10 +99,12 @@ class StoreError(NamedTuple):
     @property
     def reason(self) -> str:
         """The code and advice, as part of a sentence; empty if there is neither."""
-        advice = _ADVICE.get(self.code, _REGION_ADVICE if self.status in _REDIRECTS else "")
-        if advice.startswith(_REGION_ADVICE) and self.region:
-            advice = advice.replace("'region'", f"'region' to '{self.region}'", 1)
-        return ": ".join(part for part in (self.code, advice) if part)
+        return ": ".join(part for part in (self.code, advice(self.code, self.region, self.status)) if part)
+
+    @property
+    def is_about_credentials(self) -> bool:
+        """Whether new credentials may help; they are requested once."""
+        return self.status in (401, 403) or (self.status == 400 and self.code in _CREDENTIALS)
 
 
 def is_refusal(error: Exception) -> bool:

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,21 @@ from urllib.parse import urlsplit
 
 import requests
 
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, UsageError
 from delta_sharing_client.network import Allowed, Network, leads_here, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, Renewal, StorageCredentials
+from delta_sharing_client.storage.dialects import (
+    ONLY_S3,
+    access_point,
+    azure_endpoint,
+    in_host,
+    r2_endpoint,
+    with_bucket,
+)
 
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
 _OPTIONS_VARIABLE = "DELTA_SHARING_STORAGE_OPTIONS"
-_ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
-_ACCESS_POINT = re.compile(r"arn:(aws[\w-]*):s3:([\w-]+):(\d+):accesspoint[:/]([\w-]+)")
-_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*", re.ASCII | re.IGNORECASE)
-_R2_HOST = re.compile(r"[\w-]+(?:\.(?:eu|fedramp))?\.r2\.cloudflarestorage\.com", re.ASCII)
-# Domains of sovereign clouds and of OneLake; obstore knows only the domain of the public cloud.
-_OTHER_AZURE = frozenset(("core.chinacloudapi.cn", "core.usgovcloudapi.net", "fabric.microsoft.com"))
 _LEAST_TIMEOUT = 300
 _REGION_TIMEOUT = 10
 
@@ -87,7 +88,7 @@ class StoreSettings:
         stated.update(_from_environment())
         stated.update({name: str(value) for name, value in dict(self.options.storage_options).items()})
         if credentials.cloud not in (AWS, R2):
-            stated = {name: value for name, value in stated.items() if name not in _ONLY_S3}
+            stated = {name: value for name, value in stated.items() if name not in ONLY_S3}
         return stated
 
 
@@ -119,7 +120,7 @@ def open_store(settings: StoreSettings, renewal: Renewal, prefix: str = "") -> A
         names = ", ".join(sorted(f"'{name}'" for name in given)) or "none"
         raise UsageError(
             f"The store of a location with the scheme '{scheme}' cannot be opened with the 'storage_options' {names}; "
-            f"expected 'endpoint', and for S3 also {', '.join(map(repr, _ONLY_S3))} ({type(error).__name__})."
+            f"expected 'endpoint', and for S3 also {', '.join(map(repr, ONLY_S3))} ({type(error).__name__})."
         ) from None
 
 
@@ -158,24 +159,21 @@ def _s3(settings: StoreSettings, given: dict[str, str], credentials: StorageCred
 
     location, options = settings.location, settings.options
     bucket, _, host = location.bucket.partition("@")
-    bucket = _in_host(bucket, location)
+    bucket = in_host(bucket, location.scheme)
     config: dict[str, Any] = {"skip_signature": False, **given}
     if credentials.cloud == R2:
-        own = {"endpoint": f"https://{host}"} if _R2_HOST.fullmatch(host) else {}
-        config = {"region": "auto", **own, **config}
+        config = {"region": "auto", **config}
         if "endpoint" not in config:
-            raise UsageError(
-                f"The location of the bucket '{bucket}' does not include its endpoint at Cloudflare; set 'endpoint' in "
-                "'storage_options' to 'https://<account id>.r2.cloudflarestorage.com'."
-            )
-    access_point = config.pop("access_point", "")
-    if access_point.startswith("arn:"):
-        config = {**_of_access_point(access_point), **config}
-    elif access_point:
+            config["endpoint"] = r2_endpoint(bucket, host)
+    point = config.pop("access_point", "")
+    if point.startswith("arn:"):
+        its_endpoint, its_region = access_point(point)
+        config = {"endpoint": its_endpoint, "region": its_region, "virtual_hosted_style_request": "true", **config}
+    elif point:
         # The alias of an access point is used like the name of a bucket.
-        bucket = _in_host(access_point, location)
+        bucket = in_host(point, location.scheme)
     elif "virtual_hosted_style_request" in credentials.settings and "endpoint" in config:
-        config["endpoint"] = _with_bucket(config["endpoint"], bucket)
+        config["endpoint"] = with_bucket(config["endpoint"], bucket)
     environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     endpoint = config.get("endpoint") or environment
     region = config.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
@@ -190,11 +188,10 @@ def _azure(settings: StoreSettings, given: dict[str, str], credentials: StorageC
 
     container, _, host = settings.location.bucket.partition("@")
     account, _, domain = host.partition(".")
-    config: dict[str, Any] = {"account_name": _in_host(account, settings.location), **given}
-    if "endpoint" not in config and domain.partition(".")[2] in _OTHER_AZURE:
-        config["endpoint"] = f"https://{account}.blob.{domain.partition('.')[2]}"
-    address = config.get("endpoint") or f"https://{account}.blob.core.windows.net"
-    return {"kind": AzureStore, "container_name": container, "config": config, **_client(settings.options, address)}
+    account = in_host(account, settings.location.scheme)
+    config: dict[str, Any] = {"account_name": account, "endpoint": azure_endpoint(account, domain), **given}
+    client = _client(settings.options, config["endpoint"])
+    return {"kind": AzureStore, "container_name": container, "config": config, **client}
 
 
 def _gcs(settings: StoreSettings, given: dict[str, str], credentials: StorageCredentials) -> dict[str, Any]:
@@ -214,39 +211,6 @@ _STORES: Mapping[str, tuple[tuple[str, ...], _Make]] = {
 }
 SCHEMES = tuple(_STORES)
 """The schemes of locations in object stores."""
-
-
-def _in_host(name: str, location: Location) -> str:
-    """Return the ``name`` of a bucket or account, which becomes part of the store's host name; raise ``ProtocolError``
-    if the name has characters that could change the rest of the URL."""
-    if not _NAME.fullmatch(name):
-        raise ProtocolError(f"A location with the scheme '{location.scheme}' has an invalid bucket or account name.")
-    return name
-
-
-def _of_access_point(name: str) -> dict[str, str]:
-    match = _ACCESS_POINT.fullmatch(name)
-    if match is None:
-        raise UnsupportedFeatureError(
-            f"Expected an access point as 'arn:aws:s3:<region>:<account>:accesspoint/<name>', found '{name[:100]}', "
-            "which is not supported.",
-            feature="accessPoint",
-        )
-    partition, region, account, point = match.groups()
-    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
-    return {
-        "endpoint": f"https://{point}-{account}.s3-accesspoint.{region}.{domain}",
-        "region": region,
-        "virtual_hosted_style_request": "true",
-    }
-
-
-def _with_bucket(endpoint: str, bucket: str) -> str:
-    """Return an endpoint whose host begins with the bucket, as obstore expects for virtual-hosted-style requests."""
-    parts = urlsplit(endpoint)
-    if parts.netloc.startswith(f"{bucket}."):
-        return endpoint
-    return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
 
 
 def _from_environment() -> dict[str, str]:

@@ -7,7 +7,7 @@ from obstore import exceptions
 
 from delta_sharing_client.fetch.source import Refused
 from delta_sharing_client.retry import Transient
-from delta_sharing_client.storage.refusals import StoreError, translated
+from delta_sharing_client.storage.refusals import StoreError, advice, translated
 
 START = "Generic S3 error: Error performing GET https://h/b?sig=planted in 2ms - "
 
@@ -85,3 +85,61 @@ def test_temporary_store_failures_are_transient(error: Exception, message: str) 
 )
 def test_status_and_code_are_parsed_from_the_text_of_an_error(text: str, facts: tuple[int | None, str, str]) -> None:
     assert StoreError.of(ValueError(text)) == facts
+
+
+def error_body(code: str, more: str = "") -> bytes:
+    return f"<?xml version='1.0'?>\n<Error><Code>{code}</Code><Message>planted</Message>{more}</Error>".encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "facts"),
+    [
+        (403, {}, error_body("AccessDenied"), (403, "AccessDenied", "")),
+        (301, {"x-amz-bucket-region": "eu-west-1"}, b"", (301, "", "eu-west-1")),
+        (301, {"X-Amz-Bucket-Region": "eu-west-1"}, error_body("PermanentRedirect", "<Region>eu-west-2</Region>"),
+         (301, "PermanentRedirect", "eu-west-1")),
+        (400, {}, error_body("AuthorizationHeaderMalformed", "<Region>eu-west-2</Region>"),
+         (400, "AuthorizationHeaderMalformed", "eu-west-2")),
+        (400, {}, b"<Error><Code>A</Code><Message>the region is wrong; expecting 'garage-1'</Message></Error>",
+         (400, "A", "garage-1")),
+        (404, {"x-ms-error-code": "BlobNotFound"}, b"", (404, "BlobNotFound", "")),
+        (403, {"x-ms-error-code": "NoAuthentication"}, b'{"error": {"code": "x"}}', (403, "NoAuthentication", "")),
+        (403, {"x-ms-error-code": "planted signature=1"}, b"\xff\xfe", (403, "", "")),
+        (301, {"x-amz-bucket-region": "evil.example/#"}, b"<Region>evil.example/</Region>", (301, "", "")),
+        (404, {}, b"Not Found", (404, "", "")),
+    ],
+)  # fmt: skip
+def test_facts_of_a_refusal_are_read_from_the_response(
+    status: int, headers: dict[str, str], body: bytes, facts: tuple[int, str, str]
+) -> None:
+    result = StoreError.of_response(status, headers.items(), body)
+
+    assert result == facts
+    assert "planted" not in result.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (401, "", True), (403, "AccessDenied", True), (403, "AuthenticationFailed", True), (400, "ExpiredToken", True),
+        (400, "TokenRefreshRequired", True), (400, "InvalidToken", True), (400, "AuthenticationFailed", True),
+        (400, "InvalidArgument", False), (400, "", False), (404, "ExpiredToken", False), (503, "SlowDown", False),
+    ],
+)  # fmt: skip
+def test_refusals_for_which_credentials_are_renewed(status: int, code: str, expected: bool) -> None:
+    assert StoreError(status, code, "").is_about_credentials is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "region", "status", "expected"),
+    [
+        ("InvalidAccessKeyId", "", None, "if the bucket is not in AWS, set 'endpoint' in 'storage_options'"),
+        ("NoSuchBucket", "eu-west-1", None, "check 'endpoint' in 'storage_options', and set"),
+        ("AuthorizationHeaderMalformed", "eu-west-1", None, "set 'region' to 'eu-west-1' in 'storage_options'"),
+        ("", "eu-west-1", 301, "set 'region' to 'eu-west-1' in 'storage_options'"),
+        ("", "", 307, "set 'region' in 'storage_options'"),
+    ],
+)
+def test_advice_names_the_setting(code: str, region: str, status: int | None, expected: str) -> None:
+    assert advice(code, region, status).startswith(expected)
+    assert advice("NoSuchKey", region, 404) == ""
