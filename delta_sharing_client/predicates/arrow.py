@@ -125,8 +125,17 @@ def _fold(
 
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
     """Evaluate ``expression`` only for the rows for which ``rows`` is true."""
-    some = batch.select(list({path[0] for path in columns(expression)})).filter(rows)
-    return _evaluate(expression, some)
+    some = batch.select(list({path[0] for path in columns(expression)}))
+    if any(map(is_view, some.schema.types)):  # Arrow's filter does not support views
+        arrays = [array.cast(_without_view(array.type)) for array in some.columns]
+        some = pa.RecordBatch.from_arrays(arrays, some.schema.names)
+    return _evaluate(expression, some.filter(rows))
+
+
+def _without_view(data_type: pa.DataType) -> pa.DataType:
+    if not is_view(data_type):
+        return data_type
+    return pa.large_string() if is_text(data_type) else pa.large_binary()
 
 
 # === Columns ===
@@ -161,8 +170,7 @@ def _as_bound(array: _Array, column: Column) -> _Array:
     data_type: Any = column.type
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
-    if is_view(data_type):
-        data_type = pa.large_string() if is_text(data_type) else pa.large_binary()
+    data_type = _without_view(data_type)
     if pa.types.is_timestamp(data_type) and data_type.unit != "ns":
         # Constants are in microseconds.
         data_type = pa.timestamp("us", data_type.tz)

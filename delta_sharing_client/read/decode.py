@@ -40,6 +40,7 @@ from delta_sharing_client.read.layout import Layout, Shape
 from delta_sharing_client.read.polars_reader import filtered
 from delta_sharing_client.read.text import NotUtf8, expanded
 from delta_sharing_client.redact import scrub
+from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
 
@@ -260,7 +261,9 @@ class FileDecoder:
 
     def _whole(self, data: ParquetBytes, group: int, most: int) -> Iterator[tuple[pa.RecordBatch | None, int]] | None:
         """Return the columns of a row group as decoded by Polars' reader, ``None`` if Arrow must decode them."""
-        if not self.shape.context.for_polars or data.replaced or not polars_reader.is_usable():
+        if not SHORTCUTS.polars_reader or not self.shape.context.for_polars or data.replaced:
+            return None
+        if not polars_reader.is_usable():
             return None
         names = polars_reader.names_of(self.layout, group)
         if names is None:

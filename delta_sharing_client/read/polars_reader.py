@@ -1,5 +1,5 @@
 """Reads row groups with Polars' own Parquet reader, in a third of the time of Arrow's, if the rows become Polars
-frames.
+frames. ``SHORTCUTS.polars_reader`` turns it on; it is off by default.
 
 It is used for flat columns of types that both libraries read alike, with bytes that this package downloaded and
 checked. Text becomes Arrow's string views, which Polars takes without a copy. Row groups that it cannot read are read

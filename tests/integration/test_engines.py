@@ -228,7 +228,9 @@ import sys
 import polars as pl
 import delta_sharing_client as ds
 from delta_sharing_client.read import polars_reader
+from delta_sharing_client.shortcuts import SHORTCUTS
 
+SHORTCUTS.polars_reader = True
 polars_reader._LEAST_ROWS = 1
 decoded = []
 read_group = polars_reader.read_group

@@ -22,6 +22,7 @@ from pyiceberg.conversions import to_bytes
 
 import delta_sharing_client as ds
 from delta_sharing_client.read import polars_reader
+from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.iceberg.hand_made import HandMade
 from tests.iceberg.server import IcebergServer, iceberg_server
 
@@ -508,6 +509,7 @@ def test_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergS
 def test_equality_deletes_apply_to_rows_decoded_by_polars(
     made: HandMade, server: IcebergServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SHORTCUTS, "polars_reader", True)
     monkeypatch.setattr(polars_reader, "_LEAST_ROWS", 1)
     read_group, decoded = polars_reader.read_group, []
     monkeypatch.setattr(polars_reader, "read_group", lambda *each: decoded.append(read_group(*each)) or decoded[-1])

@@ -1,4 +1,4 @@
-"""Polars' reader returns the same rows and errors as Arrow's reader."""
+"""Polars' reader, which is off by default, returns the same rows and errors as Arrow's reader."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.outputs.polars import frame
 from delta_sharing_client.parquet.chunks import Chunks
 from delta_sharing_client.parquet.excerpt import excerpt, unpacked_size
+from delta_sharing_client.parquet.page_index import read_page_header
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.predicates.tree import Expression, Not, col
+from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.tree import Expression, Not, col, has_calls
 from delta_sharing_client.read import polars_reader
 from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.read.eager import make_eager
@@ -62,6 +65,7 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 @pytest.fixture(autouse=True)
 def every_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SHORTCUTS, "polars_reader", True)
     monkeypatch.setattr(polars_reader, "_LEAST_ROWS", 1)
 
 
@@ -140,10 +144,12 @@ def conditions(content: pa.Table) -> st.SearchStrategy[Expression | None]:
     possible: list[Expression | None] = [None, col("n") >= 3, Not(col(name).is_null())]
     if name in ("text", "few"):
         possible += [col(name) > "a", col(name) == "", col(name).starts_with("a")]
+        # A function is evaluated only on the rows that the condition before it leaves open.
+        possible += [(col("n") >= 2) & (col(name).length() > 1), (col("n") < 2) | (col(name).lower() == "a")]
     return st.sampled_from(possible)
 
 
-@meets(decoded=20, deleted=5, filtered=5)
+@meets(decoded=20, deleted=5, filtered=5, function=1)
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), content=contents(), write=WRITES)
 def test_rows_read_by_polars_equal_those_read_by_arrow(
@@ -166,6 +172,7 @@ def test_rows_read_by_polars_equal_those_read_by_arrow(
     met("decoded", used.groups)
     met("deleted", used.groups and gone)
     met("filtered", used.groups and request["filter"] is not None)
+    met("function", used.groups and request["filter"] is not None and has_calls(request["filter"]))
     if isinstance(arrows, str):
         # pyarrow cannot read some empty lists that it wrote in small pages.
         assert ours == arrows
@@ -315,3 +322,56 @@ def test_unpacked_size_is_unknown_for_damaged_pages() -> None:
     assert unpacked_size(chunk, data + b"\0") is None
     assert unpacked_size(chunk._replace(values=199), data) is None
     assert unpacked_size(chunk._replace(values=201), data) is None
+
+
+# === By default ===
+
+PEOPLE = pa.table({"id": range(20_000), "name": [f"Bob{number % 50}" for number in range(20_000)]})
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("id > 5 AND lower(name) = 'bob7'", [at for at in range(6, 20_000) if at % 50 == 7]),
+        ("id < 100 OR length(name) < 5", [at for at in range(20_000) if at < 100 or at % 50 < 10]),
+        (
+            "id % 2 = 0 AND coalesce(name, 'x') LIKE 'Bob1%'",
+            [at for at in range(0, 20_000, 2) if f"{at % 50}"[0] == "1"],
+        ),
+    ],
+)
+def test_functions_of_text_after_another_condition(
+    storage: Storage, used: Used, monkeypatch: pytest.MonkeyPatch, is_on: bool, condition: str, expected: list[int]
+) -> None:
+    monkeypatch.setattr(SHORTCUTS, "polars_reader", is_on)
+    rows = rows_of(table_of(storage, written(PEOPLE), PEOPLE.schema), filter=parse_filter(condition))
+    assert rows["id"].to_list() == expected
+    assert bool(used.groups) is is_on
+
+
+def test_damaged_page_header_by_default(
+    storage: Storage, used: Used, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A checksum covers the body of a page, not its header. By default no frame has other rows than the Arrow output,
+    and no panic of Polars is printed."""
+    monkeypatch.setattr(SHORTCUTS, "polars_reader", Shortcuts().polars_reader)
+    content = pa.table({"paid": [None if at % 5 == 0 else at % 2 == 0 for at in range(400)]})
+    whole = written(content, data_page_version="2.0", compression="none", use_dictionary=False)
+    at = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(0).column(0).data_page_offset
+    _, length = read_page_header(memoryview(whole)[at:], 0)
+    refused = 0
+    for bit in range(0, 8 * length, 3):
+        damaged = bytearray(whole)
+        damaged[at + bit // 8] ^= 1 << bit % 8
+        table = table_of(storage, bytes(damaged), content.schema)
+        plan = table.plan(options=fast_options())
+        frames = outcome(lambda table=table: rows_of(table))
+        arrow = outcome(
+            lambda plan=plan: pl.DataFrame(pl.from_arrow(pa.Table.from_batches(Batches(plan), plan.output_schema)))
+        )
+        refused += isinstance(arrow, str)
+        assert frames == arrow if isinstance(arrow, str) else frames.equals(arrow)
+    assert refused > 10
+    assert used.groups == 0
+    assert "panicked" not in capfd.readouterr().err

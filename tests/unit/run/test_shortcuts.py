@@ -1,4 +1,4 @@
-"""Reads return the same rows with each shortcut switched off, and with all of them off."""
+"""Reads return the same rows with each shortcut switched off (or on, if it is off), and with all of them off."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read(table: Table) -> tuple[dict[str, pa.Table], list[pd.DataFrame], ScanRep
 def test_rows_are_the_same_without_each_shortcut(table: Table, monkeypatch: pytest.MonkeyPatch, off: list[str]) -> None:
     rows, frames, needle = read(table)
     for name in off:
-        monkeypatch.setattr(SHORTCUTS, name, False)
+        monkeypatch.setattr(SHORTCUTS, name, len(off) == 1 and not getattr(SHORTCUTS, name))
     plain_rows, plain_frames, without = read(table)
     assert plain_rows == rows
     assert rows["needle"]["id"].to_pylist() == 2 * [FIRST + i for i in range(50) if i != 4]
