@@ -43,7 +43,8 @@ class ReadOutputs(Read, AsyncOutputs):
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` over ``to_batches()``.
 
-        Raises the errors of ``to_batches``; pyarrow passes on the errors of the iterator.
+        Raises the errors of ``to_batches``; pyarrow passes on the errors of the iterator. Close the reader on the
+        thread that reads from it: pyarrow would report the end of the rows to another thread, instead of an error.
 
         Examples
         --------

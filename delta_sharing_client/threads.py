@@ -45,11 +45,14 @@ def check_running(*, has_ended: bool = False) -> None:
         )
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
+    """A call whose outcome ``future`` gets."""
+
     future: Future[Any]
     call: Callable[[], Any]
 
     def run(self) -> None:
+        """Call it, unless the future was cancelled."""
         # This is not part of the thread's loop, whose variables would keep the result until the next job.
         future = self.future
         if not future.set_running_or_notify_cancel():
@@ -74,7 +77,7 @@ class Threads(Executor):
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         # The number of jobs that run or wait.
         self._count = 0
@@ -91,7 +94,7 @@ class Threads(Executor):
             if self._count >= len(self._threads) < self._size:
                 self._add_thread()
             self._count += 1
-            self._jobs.put(_Job(future, functools.partial(fn, *args, **kwargs)))
+            self._jobs.put(Job(future, functools.partial(fn, *args, **kwargs)))
         return future
 
     def _add_thread(self) -> None:
@@ -128,7 +131,7 @@ class Threads(Executor):
             for thread in self._threads:
                 thread.join()
 
-    def _taken(self) -> list[_Job]:
+    def _taken(self) -> list[Job]:
         jobs = []
         while not self._jobs.empty():
             job = self._jobs.get_nowait()

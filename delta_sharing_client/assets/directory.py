@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,11 +26,11 @@ from delta_sharing_client.fetch.source import Refused
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import AssetRef
 from delta_sharing_client.retry import Tries
-from delta_sharing_client.run.loop import interruptible, result_of
+from delta_sharing_client.run.consumer import Consumer
+from delta_sharing_client.run.loop import in_thread, interruptible
 from delta_sharing_client.storage.directory_urls import place_of_asset
 from delta_sharing_client.storage.place import Page, Place, StoredFile
 from delta_sharing_client.storage.reading import Reading
-from delta_sharing_client.threads import Threads
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.files import FileAsset
@@ -82,40 +84,9 @@ class Directory:
         opening: Opening = vars(asset).setdefault("_opening", Opening())
         return opening.place(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
 
-    def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> Iterator[StoredFile]:
+    def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> FileListing:
         folder = checked_path(path, self.ref)
-        return self._files(folder, matcher(pattern), recursive)
-
-    def _files(self, folder: str, matches: Callable[[str], object] | None, recursive: bool) -> Iterator[StoredFile]:
-        skip = len(folder) + 1 if folder else 0
-        is_there = not folder
-        pages = self.asked(lambda: self.place.pages(folder, recursive=recursive), folder)
-        for page in self._ahead(pages, folder):
-            is_there = is_there or bool(page.files or page.folders)
-            yield from page.files if matches is None else (one for one in page.files if matches(one.path[skip:]))
-        if not is_there:
-            file = self.stat(folder)
-            if matches is None or matches(file.path.rpartition("/")[2]):
-                yield file
-
-    def _ahead(self, pages: Iterator[Page], folder: str) -> Iterator[Page]:
-        """Yield the pages of the listing of ``folder`` (none if it does not exist). The next page is requested while
-        the caller uses the current one."""
-        threads = Threads(1, "delta-sharing-list")
-        coming: Future[Page | None] = threads.submit(next, pages, None)
-        try:
-            while True:
-                try:
-                    with self._about(folder):
-                        page = result_of(coming)
-                except NotFoundError:
-                    return
-                if page is None:
-                    return
-                coming = threads.submit(next, pages, None)
-                yield page
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+        return FileListing(self, folder, matcher(pattern), recursive)
 
     def stat(self, path: str) -> StoredFile:
         path = self._file(path)
@@ -124,9 +95,9 @@ class Directory:
 
     def open(self, path: str) -> io.BufferedReader:
         # Imported here, because the stream module imports this one.
-        from delta_sharing_client.assets.stream import BUFFER_BYTES, FileStream
+        from delta_sharing_client.assets.stream import FileStream, OpenFile
 
-        return io.BufferedReader(FileStream(self, self.stat(path)), BUFFER_BYTES)
+        return OpenFile(FileStream(self, self.stat(path)))
 
     def read_bytes(self, path: str) -> bytes:
         path = self._file(path)
@@ -137,11 +108,12 @@ class Directory:
 
     def asked(self, call: Callable[[], T], path: str) -> T:
         """Return ``call()``, which Ctrl-C can interrupt. A refusal of the store becomes an error about ``path``."""
-        with self._about(path):
+        with self.about(path):
             return interruptible(call)
 
     @contextlib.contextmanager
-    def _about(self, path: str) -> Iterator[None]:
+    def about(self, path: str) -> Iterator[None]:
+        """Replace a refusal of the store in the ``with`` block with an error about ``path``."""
         try:
             yield
         except Refused as refused:
@@ -169,6 +141,85 @@ class Directory:
         if not checked:
             raise UsageError(f"Expected the path of a file of {self.ref}, found {path!r}.")
         return checked
+
+
+class FileListing(Iterator[StoredFile]):
+    """The files in ``folder`` of an asset that ``matches`` (or all), as an iterator for one thread at a time.
+
+    The next page of the listing is requested while the caller uses the current one. ``close`` ends the listing, from
+    any thread.
+    """
+
+    def __init__(
+        self, directory: Directory, folder: str, matches: Callable[[str], object] | None, recursive: bool
+    ) -> None:
+        self._directory, self._folder, self._recursive = directory, folder, recursive
+        self._matches, self._skip = matches, len(folder) + 1 if folder else 0
+        self._is_there = not folder
+        self._consumer = Consumer(f"The listing of {directory.ref}")
+        self._ready: deque[StoredFile] = deque()
+        self._pages: Iterator[Page] = iter(())
+        self._coming: Future[Page | None] | None = None
+        self._has_ended = False
+
+    def __next__(self) -> StoredFile:
+        # Most files need no lock.
+        with contextlib.suppress(IndexError):
+            return self._ready.popleft()
+        if self._has_ended:
+            raise StopIteration
+        with self._consumer.turn():
+            try:
+                while True:
+                    with contextlib.suppress(IndexError):
+                        return self._ready.popleft()
+                    # Checked after the attempt, because another thread may have closed the listing meanwhile.
+                    self._consumer.check()
+                    if self._has_ended:
+                        raise StopIteration
+                    self._load()
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the listing. A thread that waits for a file, and any later call, gets a ``UsageError``."""
+        if not self._has_ended:
+            self._consumer.close()
+            self._ready = deque()
+
+    def _load(self) -> None:
+        """Add the files of the next page, or, after the last page, the file at ``folder`` if it is no directory."""
+        page = self._next_page()
+        if page is not None:
+            self._is_there = self._is_there or bool(page.files or page.folders)
+            self._add(page.files, self._skip)
+            return
+        if not self._is_there:
+            file = self._consumer.call(lambda: self._directory.stat(self._folder))
+            self._add([file], len(file.path.rpartition("/")[0]) + 1 if "/" in file.path else 0)
+        self._has_ended = True
+
+    def _add(self, files: Sequence[StoredFile], skip: int) -> None:
+        matches = self._matches
+        chosen = files if matches is None else [file for file in files if matches(file.path[skip:])]
+        self._ready.extend(chosen)
+
+    def _next_page(self) -> Page | None:
+        """Return the next page; ``None`` after the last one, and if the folder does not exist."""
+        directory, folder, consumer = self._directory, self._folder, self._consumer
+        if self._coming is None:
+            with directory.about(folder):
+                self._pages = consumer.call(lambda: directory.place.pages(folder, recursive=self._recursive))
+            self._coming = in_thread(functools.partial(next, self._pages, None))
+        try:
+            with directory.about(folder):
+                page = consumer.result(self._coming)
+        except NotFoundError:
+            return None
+        if page is not None:
+            self._coming = in_thread(functools.partial(next, self._pages, None))
+        return page
 
 
 def checked_path(path: str, asset: AssetRef) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem
 
 from delta_sharing_client.assets.directory import Directory, checked_path
-from delta_sharing_client.assets.stream import BUFFER_BYTES, FileStream
+from delta_sharing_client.assets.stream import FileStream, OpenFile
 from delta_sharing_client.errors import NotFoundError
 from delta_sharing_client.storage.place import Page, StoredFile
 from delta_sharing_client.storage.reading import Reading
@@ -111,7 +111,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         if mode != "rb":
             raise self._read_only(path)
         with self._absence(path):
-            return io.BufferedReader(FileStream(self._directory, self._directory.stat(path)), BUFFER_BYTES)
+            return OpenFile(FileStream(self._directory, self._directory.stat(path)))
 
     # === Operations that write ===
 

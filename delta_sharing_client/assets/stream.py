@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.fetch.source import Version
+from delta_sharing_client.run.consumer import Consumer
 from delta_sharing_client.run.loop import in_thread
 from delta_sharing_client.storage.place import StoredFile
 from delta_sharing_client.storage.reading import Reading
@@ -14,15 +15,27 @@ from delta_sharing_client.storage.reading import Reading
 if TYPE_CHECKING:
     from delta_sharing_client.assets.directory import Directory
 
-BUFFER_BYTES = 64 * 1024
-"""The buffer size of the ``io.BufferedReader`` around a stream."""
-
+_BUFFER_BYTES = 64 * 1024
 # After a seek, little is read, because it may be for a footer or an index; sequential reading reads more each time.
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 * 1024, 8 * 1024 * 1024
 
 
+class OpenFile(io.BufferedReader):
+    """A buffered ``FileStream``. ``close`` also ends a ``read`` that waits on another thread."""
+
+    def __init__(self, stream: FileStream) -> None:
+        self._stream = stream
+        super().__init__(stream, _BUFFER_BYTES)
+
+    def close(self) -> None:
+        # The buffer's own method would wait for the reading thread.
+        self._stream.end()
+        super().close()
+
+
 class FileStream(io.RawIOBase):
-    """The bytes of ``file``, all of one version. At most two blocks of up to 8 MiB are in memory. Not thread-safe."""
+    """The bytes of ``file``, all of one version. At most two blocks of up to 8 MiB are in memory. For one thread at a
+    time."""
 
     def __init__(self, directory: Directory, file: StoredFile) -> None:
         super().__init__()
@@ -33,6 +46,7 @@ class FileStream(io.RawIOBase):
         self._start, self._block = 0, memoryview(b"")
         self._length = _FIRST_BLOCK
         self._ahead: tuple[int, Future[bytes]] | None = None
+        self._consumer = Consumer(f"The stream of the file '{file.path}'")
 
     def __repr__(self) -> str:
         return f"FileStream({self.name!r})"
@@ -93,8 +107,13 @@ class FileStream(io.RawIOBase):
         self._at = max(self._at, self.size)
         return bytes(have) + rest if have else rest
 
+    def end(self) -> None:
+        """End a read that waits for bytes, from any thread, with a ``UsageError``, and refuse later ones."""
+        self._consumer.close()
+
     def close(self) -> None:
         if not self.closed:
+            self.end()
             self._ahead, self._block = None, memoryview(b"")
         super().close()
 
@@ -111,8 +130,8 @@ class FileStream(io.RawIOBase):
         self._length = min(2 * self._length, _LARGEST_BLOCK) if is_next else _FIRST_BLOCK
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == at:
-            future = ahead[1]
-            data = self._directory.asked(future.result, self.name)
+            with self._consumer.turn(), self._directory.about(self.name):
+                data = self._consumer.result(ahead[1])
         else:
             data = self._read(at, at + self._length)
         self._start, self._block = at, memoryview(data)
@@ -122,7 +141,8 @@ class FileStream(io.RawIOBase):
             self._ahead = following, in_thread(lambda: self._bytes(start, stop))
 
     def _read(self, start: int, stop: int) -> bytes:
-        return self._directory.asked(lambda: self._bytes(start, stop), self.name)
+        with self._consumer.turn(), self._directory.about(self.name):
+            return self._consumer.call(lambda: self._bytes(start, stop))
 
     def _bytes(self, start: int, stop: int) -> bytes:
         directory, file = self._directory, self._file

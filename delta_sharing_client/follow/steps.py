@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -10,7 +9,6 @@ import json
 import math
 import os
 import threading
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +34,7 @@ from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.run.batches import asynchronously
+from delta_sharing_client.run.consumer import Consumer
 from delta_sharing_client.scans import ReadOutputs
 
 if TYPE_CHECKING:
@@ -172,34 +170,87 @@ class Follow:
     def __repr__(self) -> str:
         return f"Follow({self._request.table}, cursor='{self._path}')"
 
-    def __iter__(self) -> Iterator[FollowedChanges]:
-        with contextlib.closing(self._steps()) as steps:
-            steps.begin()
-            while True:
-                changes = steps.next()
-                if changes is not None:
-                    yield changes
-                elif steps.is_over:
-                    return
-                else:
-                    time.sleep(steps.wait)
+    def __iter__(self) -> FollowLoop:
+        return FollowLoop(self._steps())
 
-    async def __aiter__(self) -> AsyncIterator[FollowedChanges]:
-        with contextlib.closing(self._steps()) as steps:
-            await asynchronously(steps.begin)
-            while True:
-                changes = await asynchronously(steps.next)
-                if changes is not None:
-                    yield changes
-                elif steps.is_over:
-                    return
-                else:
-                    await asyncio.sleep(steps.wait)
+    def __aiter__(self) -> AsyncFollowLoop:
+        return AsyncFollowLoop(self._steps())
 
     def _steps(self) -> _Steps:
         cursor = CursorFile(self._path, self._request.table, self._rest.profile.endpoint)
         request = dataclasses.replace(self._request, words=cursor.words)
         return _Steps(self._rest, request, self._options, cursor, self._available_now)
+
+
+class _Loop:
+    """One loop over the steps of ``Follow``, for one thread or coroutine at a time. It unlocks the cursor at its end:
+    when there are no more steps, at an error, when it is closed, from any thread, and when it is dropped."""
+
+    def __init__(self, steps: _Steps) -> None:
+        self._steps = steps
+        self._consumer = Consumer("The loop over the changes", steps.table)
+        self._is_begun = self._has_ended = False
+
+    def _end(self) -> None:
+        self._consumer.close()
+        self._steps.close()
+
+    def __del__(self) -> None:
+        self._end()
+
+
+class FollowLoop(_Loop, Iterator[FollowedChanges]):
+    """The iterator of ``for changes in table.follow(...)``; ``close`` ends the loop."""
+
+    def __next__(self) -> FollowedChanges:
+        if self._has_ended:
+            raise StopIteration
+        steps, consumer = self._steps, self._consumer
+        with consumer.turn():
+            try:
+                if not self._is_begun:
+                    consumer.call(steps.begin)
+                    self._is_begun = True
+                while (changes := consumer.call(steps.next)) is None:
+                    if steps.is_over:
+                        self._has_ended = True
+                        raise StopIteration
+                    consumer.pause(steps.wait)
+                return changes
+            except BaseException:
+                self._end()
+                raise
+
+    def close(self) -> None:
+        """End the loop, from any thread; a thread that waits for changes, and any later call, gets a ``UsageError``."""
+        self._end()
+
+
+class AsyncFollowLoop(_Loop, AsyncIterator[FollowedChanges]):
+    """The iterator of ``async for changes in table.follow(...)``; ``aclose`` ends the loop."""
+
+    async def __anext__(self) -> FollowedChanges:
+        if self._has_ended:
+            raise StopAsyncIteration
+        steps, consumer = self._steps, self._consumer
+        with consumer.turn():
+            try:
+                if not self._is_begun:
+                    await consumer.call_async(steps.begin)
+                    self._is_begun = True
+                while (changes := await consumer.call_async(steps.next)) is None:
+                    if steps.is_over:
+                        self._has_ended = True
+                        raise StopAsyncIteration
+                    await consumer.pause_async(steps.wait)
+                return changes
+            except BaseException:
+                self._end()
+                raise
+
+    async def aclose(self) -> None:
+        """End the loop; a task that waits for changes, and any later call, gets a ``UsageError``."""
+        self._end()
 
 
 def follow(
@@ -246,6 +297,11 @@ class _Steps:
     _mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     _is_closed: bool = False
     _repeats: bool = False
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return str(self._request.table)
 
     def begin(self) -> None:
         """Lock the cursor and request the metadata."""

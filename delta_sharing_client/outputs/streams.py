@@ -87,19 +87,22 @@ class RowStream(Iterator[pa.RecordBatch]):
         return begun.result()
 
     def __next__(self) -> pa.RecordBatch:
-        with self._inside:
-            try:
-                while not self._left:
-                    if self._closed or self._batches is None:
-                        raise self._refusal()
-                    batch = next(self._batches)
-                    self._left = [batch] if self._change is None else self._change(batch)
-                    if self._small > 0:
-                        self._left = list(sliced(self._left, _SMALL_BATCH))
-                        self._small -= sum(part.num_rows for part in self._left)
-                return self._left.pop(0)
-            finally:
-                self._called = time.monotonic()
+        # An engine's threads take batches one after the other.
+        if not self._inside.acquire(blocking=False):
+            raise self._refusal() if self._closed else self._busy()
+        try:
+            while not self._left:
+                if self._closed or self._batches is None:
+                    raise self._refusal()
+                batch = next(self._batches)
+                self._left = [batch] if self._change is None else self._change(batch)
+                if self._small > 0:
+                    self._left = list(sliced(self._left, _SMALL_BATCH))
+                    self._small -= sum(part.num_rows for part in self._left)
+            return self._left.pop(0)
+        finally:
+            self._called = time.monotonic()
+            self._inside.release()
 
     def close(self) -> None:
         """End the read, from any thread."""
@@ -107,6 +110,9 @@ class RowStream(Iterator[pa.RecordBatch]):
         self._begun.put(None)
         if self._batches is not None:
             self._batches.close()
+
+    def _busy(self) -> UsageError:
+        return UsageError("The read cannot continue: another thread is taking a batch; take them one after the other.")
 
     def _refusal(self) -> UsageError:
         return UsageError("The read cannot continue: it was closed or interrupted, or the program is ending.")

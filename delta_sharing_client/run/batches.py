@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DeltaSharingError, UsageError, limit_reached
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import loop
+from delta_sharing_client.run.consumer import Bell, Consumer
 from delta_sharing_client.run.scan import ScanRun
 from delta_sharing_client.run.task_queue import Listing
 
@@ -154,19 +154,22 @@ class _Read:
         return first
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        while not self._batches:
-            if self._item is not None:
-                self._finish(self._item)
-                self._item = None
-            if not self._items:
+        # No emptiness is tested before, because another thread may close the read and ``forget`` the rows meanwhile.
+        while True:
+            with contextlib.suppress(IndexError):
+                batch = self._batches.popleft()
+                self._report.add(rows=batch.num_rows)
+                return batch
+            done, self._item = self._item, None
+            if done is not None:
+                self._finish(done)
+            try:
+                self._item = item = self._items.popleft()
+            except IndexError:
                 return None
-            self._item = item = self._items.popleft()
             self._batches.extend(item.batches)
             if item.begins:
                 self._report.add(files=len(item.tasks))
-        batch = self._batches.popleft()
-        self._report.add(rows=batch.num_rows)
-        return batch
 
     def _finish(self, item: Item) -> None:
         assert self._released is not None
@@ -304,10 +307,12 @@ class Batches(Iterator[pa.RecordBatch]):
 
 
 class AsyncBatches(AsyncIterator[pa.RecordBatch]):
-    """The rows of a read as record batches, for one coroutine of any event loop; an asynchronous context manager.
+    """The rows of a read as record batches, for one coroutine at a time, of any event loop; an asynchronous context
+    manager.
 
-    The read itself runs on the loop of this process; ``aclose``, an error, cancelling the waiting task and dropping the
-    iterator end it. Nothing is requested before the first batch.
+    The read itself runs on the loop of this process. ``aclose``, an error, cancelling the waiting task and dropping the
+    iterator end it. Nothing is requested before the first batch. A second coroutine that asks for a batch meanwhile
+    gets a ``UsageError``, and so does one that waits when the read is closed.
     """
 
     def __init__(
@@ -323,76 +328,69 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         self._meanwhile = meanwhile
         self._rows = rows
         self._read: _Read | None = None
-        self._news: deque[_News] = deque()
-        self._arrived: asyncio.Event | None = None
-        self._closed = False
+        self._consumer = Consumer("The read")
+        self._mail = _Mail(self._consumer.bell)
 
     async def schema(self) -> pa.Schema:
         """Return the Arrow schema of every batch; sends a request if necessary."""
-        return (await self._planned()).context.output_schema
+        if self._read is not None:
+            return self._read.context.output_schema
+        with self._consumer.turn():
+            return (await self._planned()).context.output_schema
 
     async def _planned(self) -> _Read:
         loop.check_caller()
         if self._read is None:
             planning = loop.in_thread(self._plan)
             try:
-                self._read = _Read(await asyncio.wrap_future(planning), self._report, rows=self._rows)
-            except asyncio.CancelledError:
+                plan = await self._consumer.result_async(planning)
+            except BaseException:
                 planning.add_done_callback(_drop_plan)
                 raise
+            self._read = _Read(plan, self._report, rows=self._rows)
+            self._consumer.table = plan.context.table
         return self._read
 
     def __aiter__(self) -> AsyncBatches:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        if self._closed:
-            raise UsageError("The read cannot continue: it was closed; start a new one.")
-        try:
-            read = await self._planned()
-            while (batch := read.next_batch()) is None:
-                if read.is_over:
-                    raise StopAsyncIteration
-                if not read.is_begun:
-                    self._begin(read)
-                read.take(await self._wait())
-            return batch
-        except StopAsyncIteration:
-            raise
-        except BaseException:
-            self._cancel()
-            raise
-
-    def _begin(self, read: _Read) -> None:
-        mine, self._arrived = asyncio.get_running_loop(), asyncio.Event()
-        news, arrived = self._news, self._arrived
-
-        def tell(found: _News) -> None:
-            news.append(found)
-            with contextlib.suppress(RuntimeError):  # the caller's loop has ended
-                mine.call_soon_threadsafe(arrived.set)
-
-        read.begin(tell, self._meanwhile())
-
-    async def _wait(self) -> _News:
-        assert self._arrived is not None
-        await until(self._arrived, lambda: bool(self._news))
-        return self._news.popleft()
+        with self._consumer.turn():
+            try:
+                read = await self._planned()
+                while (batch := read.next_batch()) is None:
+                    # Checked after the attempt, as in ``Batches``.
+                    self._consumer.check()
+                    if read.is_over:
+                        raise StopAsyncIteration
+                    if not read.is_begun:
+                        read.begin(self._mail.put, self._meanwhile())
+                    await self._consumer.bell.wait_async(lambda: bool(self._mail) or self._consumer.is_closed)
+                    self._consumer.check()
+                    read.take(self._mail.take())
+                return batch
+            except StopAsyncIteration:
+                raise
+            except BaseException:
+                self._cancel()
+                raise
 
     def _cancel(self) -> None:
+        read = self._read
         # As in ``Batches``.
-        self._closed = self._closed or self._read is None or not self._read.is_over
-        if self._read is not None:
-            self._read.close()
-            self._read.forget()
+        if read is None or not read.is_over:
+            self._consumer.close()
+        if read is not None and self._consumer.is_of_this_process:
+            read.close()
+            read.forget()
 
     async def aclose(self) -> None:
-        """End the read and wait for its end."""
-        read, was_closed = self._read, self._closed
+        """End the read, also if another task waits for a batch, and wait for its end, for at most a second."""
         self._cancel()
-        if read is not None and read.is_begun and not was_closed and not read.is_over:
-            while isinstance(await self._wait(), list):
-                pass
+        read, mail = self._read, self._mail
+        if read is not None and read.is_begun and self._consumer.is_of_this_process:
+            await self._consumer.bell.wait_async(lambda: mail.has_ended, loop.END_SECONDS)
+            mail.clear()
 
     async def __aenter__(self) -> AsyncBatches:
         return self
@@ -402,8 +400,31 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     def __del__(self) -> None:
         read = getattr(self, "_read", None)
-        if read is not None and not read.is_over:
+        if read is not None and not read.is_over and self._consumer.is_of_this_process:
             read.drop()
+
+
+class _Mail:
+    """The news of a read for coroutines. It has no reference to the read's iterator, which ends when it is dropped."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._news: deque[_News] = deque()
+        self.has_ended = False
+
+    def __bool__(self) -> bool:
+        return bool(self._news)
+
+    def put(self, found: _News) -> None:
+        self._news.append(found)
+        self.has_ended = not isinstance(found, list)
+        self._bell.ring()
+
+    def take(self) -> _News:
+        return self._news.popleft()
+
+    def clear(self) -> None:
+        self._news.clear()
 
 
 def check_rows(rows: int | None) -> None:

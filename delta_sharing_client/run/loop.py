@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from delta_sharing_client import forks
 from delta_sharing_client.errors import UsageError, within_limits
-from delta_sharing_client.threads import Threads, check_running, start
+from delta_sharing_client.threads import Job, Threads, check_running, start
 
 T = TypeVar("T")
 
@@ -41,19 +41,9 @@ class _DaemonThreads(ThreadPoolExecutor):
     """
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        start(threading.Thread(target=run, name="delta-sharing-call", daemon=True))
+        job = Job(Future(), functools.partial(fn, *args, **kwargs))
+        start(threading.Thread(target=job.run, name="delta-sharing-call", daemon=True))
+        future: Future[T] = job.future
         return future
 
 

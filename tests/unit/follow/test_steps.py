@@ -8,7 +8,6 @@ import logging
 import pathlib
 import pickle
 import random
-import types
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.follow.follower import VersionClock
+from delta_sharing_client.run.consumer import Consumer
 from tests.soak.follow import kills
 from tests.tables import TableWriter, rows_of
 
@@ -196,8 +196,7 @@ def test_loop_waits_for_versions_and_ends_at_break(
             table.insert(rows_of([5]))
 
     clock = [0.0]
-    # Only this module's sleep is replaced, because other threads sleep as well.
-    monkeypatch.setattr("delta_sharing_client.follow.steps.time", types.SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(Consumer, "pause", lambda self, seconds: sleep(seconds))
     monkeypatch.setattr(
         VersionClock.__init__, "__defaults__", (lambda: clock[0], *VersionClock.__init__.__defaults__[1:])
     )

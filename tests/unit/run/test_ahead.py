@@ -299,57 +299,6 @@ def test_unused_plan_is_closed() -> None:
     assert source.ends == ["released"]
 
 
-def test_closing_async_batches_drops_the_read_unless_it_is_over() -> None:
-    async def left(*, begun: bool = True, over: bool = False, closed: bool = False) -> tuple[int, list[str]]:
-        steps: list[str] = []
-        batches = AsyncBatches(cast("Any", None), ScanReport())
-        read = types.SimpleNamespace(is_begun=begun, is_over=over)
-        read.close, read.forget, read.drop = (
-            lambda name=name: steps.append(name) for name in ("close", "forget", "drop")
-        )
-        batches._read, batches._arrived, batches._closed = cast("Any", read), asyncio.Event(), closed
-        batches._news.extend([[], [], None])
-        async with batches:
-            pass
-        assert batches._closed is not over
-        batches.__del__()
-        return len(batches._news), [*steps]
-
-    async def look() -> None:
-        both, dropped = ["close", "forget"], ["close", "forget", "drop"]
-        assert await left() == (0, dropped)
-        assert await left(begun=False) == (3, dropped)
-        assert await left(over=True) == (3, both)
-        assert await left(closed=True) == (3, dropped)
-        await AsyncBatches(cast("Any", None), ScanReport()).aclose()
-        AsyncBatches.__new__(AsyncBatches).__del__()
-
-    run(look())
-
-
-def test_error_ends_an_asynchronous_read() -> None:
-    async def look() -> None:
-        batches = AsyncBatches(cast("Any", None), ScanReport())
-        steps: list[str] = []
-
-        def take(news: object) -> None:
-            raise ValueError("planted")
-
-        read = types.SimpleNamespace(is_begun=True, is_over=False, next_batch=lambda: None, take=take)
-        read.close, read.forget, read.drop = (
-            lambda name=name: steps.append(name) for name in ("close", "forget", "drop")
-        )
-        batches._read, batches._arrived = cast("Any", read), asyncio.Event()
-        batches._news.append(None)
-        with pytest.raises(ValueError, match="planted"):
-            await anext(batches)
-        assert (batches._closed, steps) == (True, ["close", "forget"])
-        with pytest.raises(UsageError, match="it was closed"):
-            await anext(batches)
-
-    run(look())
-
-
 def test_usage_errors_get_neither_advice_nor_a_query_id() -> None:
     advised: list[Exception] = []
     read = Batches(Streamed([task(0)]).stream)._read
