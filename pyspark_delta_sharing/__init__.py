@@ -35,6 +35,9 @@ class DefaultSource(DataSource):
 
         self._source = DeltaSharingSource(options)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"_source": self._source}  # which has the options as well, but not where they could reach a file
+
     @classmethod
     def name(cls) -> str:
         return "deltaSharing"

@@ -183,6 +183,38 @@ def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed
         )
 
 
+class TaskReader(DataSourceReader):
+    """Reads the partitions of a batch, or of the stream of the table ``following``.
+
+    The readers below are pickled as this class, because Spark sends the pickle to the executors in a broadcast, which
+    it may write to disk. The partitions, which contain the credentials, stay in memory.
+    """
+
+    def __init__(self, schema: StructType, following: str | None = None) -> None:
+        self._schema = schema
+        self._following = following
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``partition``; runs on an executor."""
+        # Spark replaces an empty list of partitions by one partition without content.
+        if isinstance(partition, FilePartition):
+            with contextlib.nullcontext() if self._following is None else telling(self._following):
+                yield from partition.read(target_schema(self._schema))
+
+
+@contextlib.contextmanager
+def telling(table: str) -> Iterator[None]:
+    """Add advice to the error that stops the stream of ``table``, and log the error, because Spark's own message hides
+    it."""
+    try:
+        yield
+    except DeltaSharingError as error:
+        error = with_way_out(error, CHECKPOINT)
+        _LOG.error("The stream of %s stops. %s", table, error)
+        with one_sentence():
+            raise error from None
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class BatchReader(DataSourceReader):
     """Reads a snapshot or a change feed.
@@ -195,6 +227,9 @@ class BatchReader(DataSourceReader):
     _columns: Columns
     _version: int
     _is_narrowed: bool = False
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+        return TaskReader, (self._columns.schema,)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the same partitions as ``plan``."""
@@ -215,10 +250,8 @@ class BatchReader(DataSourceReader):
         return plan_partitions(plan, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``partition``; runs on an executor."""
-        # Spark replaces an empty list of partitions by one partition without content.
-        if isinstance(partition, FilePartition):
-            yield from partition.read(target_schema(self._columns.schema))
+        """Yield the rows of ``partition``."""
+        return TaskReader(self._columns.schema).read(partition)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -250,8 +283,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # PySpark 4.0 and 4.1 do not pass the start of a batch, which is the end of the previous batch.
         self._position: dict[str, Any] = BEGINNING.to_json()
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_followed": None}
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType, str]]:
+        return TaskReader, (self._columns.schema, self._table.name)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return always the same offset, because Spark calls this again after a crash and expects the same result."""
@@ -260,7 +293,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
         """Return the offset at the end of the batch that begins after ``start`` and stays within ``limit``."""
         begin = self._position if start is None else start
-        with self._telling():
+        with telling(self._table.name):
             offset = parse_offset(begin, CHECKPOINT)
             found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
         return begin if found == offset else found.to_json()
@@ -276,13 +309,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Make the stream end with the current version."""
-        with self._telling():
+        with telling(self._table.name):
             self._follower.clock.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the partitions of the files between two offsets. After a restart, Spark calls this first, to replay a
         batch."""
-        with self._telling():
+        with telling(self._table.name):
             begin, until = parse_offset(start, CHECKPOINT), parse_offset(end, CHECKPOINT)
             self._position = end
             if isinstance(until, Beginning):
@@ -299,10 +332,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``partition``; runs on an executor."""
-        if isinstance(partition, FilePartition):
-            with self._telling():
-                yield from partition.read(target_schema(self._columns.schema))
+        """Yield the rows of ``partition``."""
+        return TaskReader(self._columns.schema, self._table.name).read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Remove the cached data of finished batches."""
@@ -314,17 +345,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connections."""
         self._table.close()
 
-    @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Add advice to the error that stops the stream, and log the error, because Spark's own message hides it."""
-        try:
-            yield
-        except DeltaSharingError as error:
-            error = with_way_out(error, CHECKPOINT)
-            _LOG.error("The stream of %s stops. %s", self._table.name, error)
-            with one_sentence():
-                raise error from None
-
     def _budget(self, limit: Limit, *, told: bool) -> BatchLimits | None:
         if told:
             return None if HAS_LIMITS and isinstance(limit, ReadAllAvailable) else self._follower.budget()
@@ -335,7 +355,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _follower(self) -> Follower:
-        # Created on first use: the reader is pickled for executors, which do not need it.
         if self._followed is None:
             self._followed = Follower(self._table, self._described)
         return self._followed
@@ -373,8 +392,11 @@ class DeltaSharingSource(DataSource):
     """``spark.read.format("deltaSharing")`` and ``spark.readStream.format("deltaSharing")``.
 
     Spark pickles the instance after ``schema()``, so the readers have its results; with a user's schema, ``schema()``
-    is not called.
+    is not called. Once it has a reader, Spark pickles it again for the executors, which need nothing but its name. So
+    that pickle contains no options and no credentials.
     """
+
+    _has_reader = False
 
     def __init__(self, options: MutableMapping[str, str], parsed: SparkOptions | None = None) -> None:
         # Spark's workers create instances without ``parsed``. The credentials are looked up now: they are available
@@ -385,6 +407,9 @@ class DeltaSharingSource(DataSource):
         if parsed is not None:
             self._parsed = parsed
         self._described: TableHead | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": {}} if self._has_reader else vars(self)
 
     @lazy
     def _parsed(self) -> SparkOptions:
@@ -417,6 +442,7 @@ class DeltaSharingSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader | CheckReader:
         """Return the reader of a batch query."""
+        self._has_reader = True
         if self_check.OPTION in self.options:
             return CheckReader(schema, Pushed.parse("pushed", self.options["pushed"]))
         with one_sentence(self._by_spark):
@@ -438,6 +464,7 @@ class DeltaSharingSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         """Return the reader of a streaming query."""
+        self._has_reader = True
         try:
             options = self._parsed.for_stream()
             described = self._described or self._describe(Operation.STREAMING)

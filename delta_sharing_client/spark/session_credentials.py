@@ -2,13 +2,17 @@
 
 Spark shows the options of a classic session nowhere. A server of Spark Connect, however, writes every plan with all
 options into the event log and on its UI's page "Connect". So the plan contains random bytes, and a file among the
-session's artifacts contains the credentials combined with them (XOR). Neither alone reveals the credentials.
+session's artifacts contains the credentials combined with them (XOR). Neither alone reveals the credentials. Planned files,
+which contain credentials and signed URLs, are sent in the same way, but with a short key in place of the random bytes.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
+import hashlib
+import itertools
 import json
 import operator
 import os
@@ -16,7 +20,7 @@ import re
 import secrets
 import tempfile
 import weakref
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,13 +87,48 @@ def given_to(session: SparkSession, fields: Mapping[str, str]) -> Mapping[str, s
 
 
 def _send(session: SparkSession, content: bytes) -> str:
-    name, pad = f"delta-sharing-{secrets.token_hex(16)}", secrets.token_bytes(len(content))
+    pad = secrets.token_bytes(len(content))
+    return f"{_sent_file(session, _combined(content, pad))}:{base64.b64encode(pad).decode()}"
+
+
+def _sent_file(session: SparkSession, content: bytes) -> str:
+    """Make ``content`` a file of the session's artifacts, and return its name."""
+    name = f"delta-sharing-{secrets.token_hex(16)}"
     with tempfile.TemporaryDirectory(prefix="delta-sharing-") as folder:
         path = os.path.join(folder, name)
         with open(path, "wb") as file:
-            file.write(_combined(content, pad))
+            file.write(content)
         session.addArtifacts(path, file=True)
-    return f"{name}:{base64.b64encode(pad).decode()}"
+    return name
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class SentParts:
+    """The parts of a planned read, encrypted in a file of the session's artifacts. Can be pickled."""
+
+    _name: str
+    _key: bytes
+    _ends: tuple[int, ...]
+
+    def part(self, number: int) -> bytes:
+        """Return the pickle of a part; call it in a task of the session."""
+        begin = self._ends[number - 1] if number else 0
+        with open(SparkFiles.get(self._name), "rb") as file:
+            file.seek(begin)
+            return _keyed(file.read(self._ends[number] - begin), self._key, number)
+
+
+def send_parts(session: SparkSession, parts: Sequence[bytes]) -> SentParts:
+    """Send the pickles ``parts`` to the server of a Spark Connect session."""
+    key = secrets.token_bytes(32)
+    content = b"".join(_keyed(part, key, number) for number, part in enumerate(parts))
+    return SentParts(_sent_file(session, content), key, tuple(itertools.accumulate(map(len, parts))))
+
+
+def _keyed(content: bytes, key: bytes, number: int) -> bytes:
+    """Encrypt or decrypt a part. Each key and number is used once, so the hash can be used as a stream of a cipher."""
+    stream = hashlib.shake_256(key + number.to_bytes(8, "big")).digest(len(content))
+    return (int.from_bytes(content, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(content), "big")
 
 
 def found_by(options: MutableMapping[str, str]) -> MutableMapping[str, str]:

@@ -2,7 +2,7 @@
 
 PySpark 3.5 has no Python data sources, and options are strings, which cannot represent all credentials. In these cases
 the files are planned when the DataFrame is created, and read with ``mapInArrow``: one task per partition, with the same
-code for planning, reading and types.
+code for planning, reading and types. Spark may write functions to disk, so the tasks get their parts as rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -90,18 +90,46 @@ def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: Str
     reader = source.batch_reader(schema)
     # The parts are pickled one by one, so that a task unpickles only its own part. cloudpickle also pickles functions
     # that return a token.
-    parts = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
+    parts: list[bytes] = [cloudpickle.dumps(part) for part in reader.plan()]  # type: ignore[no-untyped-call]
     if not parts:
         return session.createDataFrame([], schema)
+    if context_of(session) is not None:
+        return _rows(session, parts).mapInArrow(functools.partial(_read, schema, _as_sent), schema)
+    sent = session_credentials.send_parts(session, parts)
+    return session.range(0, len(parts), 1, len(parts)).mapInArrow(functools.partial(_read, schema, sent.part), schema)
 
-    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        target, padded = target_schema(schema), has_chars(schema)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for found in pickle.loads(parts[number]).read(target):
-                    yield pad_chars(found, schema) if padded else found
 
-    return session.range(0, len(parts), 1, len(parts)).mapInArrow(read, schema)
+def _rows(session: SparkSession, parts: Sequence[bytes]) -> DataFrame:
+    """Return ``parts`` as rows of a classic session, one per task.
+
+    The parts contain credentials. PySpark's own ways to send data write it to files: those of ``createDataFrame`` as
+    well as functions of more than a megabyte. The JVM's rows are part of the tasks, which stay in memory.
+    """
+    context = context_of(session)
+    jvm = context._jvm
+    rows = jvm.java.util.ArrayList(len(parts))
+    for part in parts:
+        values = context._gateway.new_array(jvm.java.lang.Object, 1)
+        values[0] = part
+        rows.add(jvm.org.apache.spark.sql.RowFactory.create(values))
+    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("part BINARY")
+    found = session._jsparkSession.createDataFrame(context._jsc.parallelize(rows, len(parts)), schema)
+    return DataFrame(found, session)
+
+
+def _as_sent(part: bytes) -> bytes:
+    return part
+
+
+def _read(
+    schema: StructType, opened: Callable[[Any], bytes], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the parts that the first column of ``batches`` contains; ``opened`` returns their pickles."""
+    target, padded = target_schema(schema), has_chars(schema)
+    for batch in batches:
+        for sent in batch.column(0).to_pylist():
+            for found in pickle.loads(opened(sent)).read(target):
+                yield pad_chars(found, schema) if padded else found
 
 
 def check_workers(session: SparkSession) -> None:

@@ -2,7 +2,8 @@
 
 ``python -m tests.spark.planted FOLDER`` fills ``FOLDER``: ``events`` has the event log, ``ui`` all pages of the UI
 and the answers of its REST API, ``texts`` plans, errors and progress, ``checkpoints`` the checkpoints of streams,
-``driver.log`` and ``home/work`` the logs. See ``test_secrets``.
+``driver.log`` and ``home/work`` the logs, and ``disk`` what was found in temporary files while the queries ran. See
+``test_secrets``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import urllib.error
@@ -30,6 +32,8 @@ from tests.effort import ALL
 
 TOKEN, CLIENT_SECRET = "planted-bearer-token-5f2c", "planted-client-secret-77ab"
 BY_HAND, REDACTED = "planted-token-by-hand-d81e", "planted-token-redacted-09f3"
+HEADER = "planted-header-6e0d"
+IN_FUNCTIONS = "functions of this package"
 REDACTING = r"""(?is)key: "\w*(token|secret|password)\w*"\s+value: "[^"]*\""""
 """The setting ``spark.sql.redaction.string.regex`` of ``docs/spark.md``."""
 TABLE = "share.schema.planted"
@@ -48,6 +52,14 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.port": "0",
+    # Every function becomes a broadcast, which PySpark writes to a file, as it does with those of over a megabyte.
+    "spark.broadcast.UDFCompressionThreshold": "1",
+    "spark.broadcast.compress": "false",
+}
+_SEARCHED = {
+    **{text.encode(): text for text in (TOKEN, CLIENT_SECRET, HEADER)},
+    b"X-Amz-Signature=": "signed URL",
+    b"delta_sharing_client.spark": IN_FUNCTIONS,
 }
 _LOGGING = """
 rootLogger.level = info
@@ -72,7 +84,7 @@ def main(folder: Path) -> None:
     from tests.spark.streams import FEED
     from tests.tables import TableWriter
 
-    for name in ("events", "ui", "texts", "checkpoints"):
+    for name in ("events", "ui", "texts", "checkpoints", "local", "tmp", "disk"):
         (folder / name).mkdir(parents=True)
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
     writer = TableWriter(folder / "lake" / "t", schema, properties=FEED)
@@ -80,8 +92,10 @@ def main(folder: Path) -> None:
         writer.insert([{"id": start + number, "text": "x"} for number in range(10)])
     settings = {**_SETTINGS, "spark.eventLog.dir": (folder / "events").as_uri()}
     settings["spark.sql.warehouse.dir"] = str(folder / "warehouse")
+    settings["spark.local.dir"] = str(folder / "local")
     (folder / "log4j2.properties").write_text(_LOGGING)
     java = f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    java += f" -Djava.io.tmpdir={folder / 'tmp'}"
     settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), java)
     builder = SparkSession.builder.master("local-cluster[1,2,1024]")
     for name, value in settings.items():
@@ -92,11 +106,45 @@ def main(folder: Path) -> None:
     ):
         _write_profiles(folder, server, token_endpoint)
         (folder / "response.txt").write_text(_query(server))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")  # not before: the server has a profile's file
         spark = builder.getOrCreate()
         try:
-            _read_all(folder, server, spark)
+            with _searching(folder):
+                _read_all(folder, server, spark)
         finally:
             spark.stop()
+
+
+@contextlib.contextmanager
+def _searching(folder: Path) -> Iterator[None]:
+    """Search the temporary files for secrets during the block, again and again."""
+    seen: set[tuple[str, int, int]] = set()
+    hits: set[tuple[str, str]] = set()
+    ended = threading.Event()
+
+    def search() -> None:
+        for path in (*(folder / "local").rglob("*"), *(folder / "tmp").rglob("*")):
+            with contextlib.suppress(OSError):  # removed in the meantime
+                state = path.stat()
+                key = (str(path), state.st_size, state.st_mtime_ns)
+                if path.is_file() and path.suffix != ".jar" and key not in seen:
+                    seen.add(key)
+                    content = path.read_bytes()
+                    hits.update((name, str(path)) for text, name in _SEARCHED.items() if text in content)
+
+    def repeat() -> None:
+        while not ended.wait(0.1):
+            search()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+        search()
+    finally:
+        ended.set()
+        thread.join()
+        (folder / "disk" / "hits.txt").write_text("".join(f"{name}: {path}\n" for name, path in sorted(hits)))
 
 
 def _read_all(folder: Path, server: Any, spark: Any) -> None:
@@ -165,8 +213,9 @@ class _Reads:
                 self._follow(f"{catalog}_options", by_options)
         profile = self._folder / "bearer.share"
         self._read("format", self._spark.read.format("deltaSharing").load(f"{profile}#{TABLE}"))
-        with_header = ds.SharingClient(profile, options=ds.ReadOptions(headers={"x-own": "planted-header"}))
+        with_header = ds.SharingClient(profile, options=ds.ReadOptions(headers={"x-own": HEADER}))
         self._read("planned", with_header.table(TABLE).scan().to_spark(self._spark))
+        self._read("planned feed", with_header.table(TABLE).changes(starting_version=0).to_spark(self._spark))
 
     def by_hand(self) -> None:
         """Save the plans of Spark Connect with credentials in options, with and without its redaction setting."""

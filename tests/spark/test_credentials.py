@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,26 @@ def test_malformed_references_to_credentials_are_refused(connect: Any, value: st
 
     with pytest.raises(UsageError, match="'credentials' is set by this data source itself"):
         session_credentials.found_by({"CREDENTIALS": value})
+
+
+def test_sent_parts_are_encrypted_and_each_is_found(connect: Any) -> None:
+    parts = [b"", TOKEN.encode(), bytes(range(256)) * 300, b"\0" * 64, TOKEN.encode()]
+    sent = session_credentials.send_parts(connect, parts)
+
+    (path,) = connect.sent
+    assert not os.path.exists(path)
+    content = (connect.folder / Path(path).name).read_bytes()
+    assert len(content) == sum(map(len, parts))
+    assert TOKEN.encode() not in content
+    assert bytes(8) not in content  # no part is as it was, and no two parts have the same key stream
+    assert content[: len(TOKEN)] != content[-len(TOKEN) :]
+    pickled = pickle.dumps(sent.part)
+    assert len(pickled) < 1000
+    assert [pickle.loads(pickled)(number) for number in range(len(parts))] == parts
+    assert TOKEN not in repr(sent)
+    again = session_credentials.send_parts(connect, parts)
+    assert again.part(1) == parts[1]
+    assert (connect.folder / Path(connect.sent[1]).name).read_bytes() != content
 
 
 @pytest.mark.parametrize("content", [b"[1]", b'{"a":1}'])

@@ -225,9 +225,10 @@ def test_streamed_snapshot_equals_the_batch_read(name: str, own_server: Any) -> 
         except DeltaSharingError:
             assert wire == "parquet"
             continue
+        sent = pickle.dumps(source)
         batch = source.reader(schema)
         expected = [row for part in batch.partitions() for found in batch.read(part) for row in found.to_pylist()]
-        stream = pickle.loads(pickle.dumps(source)).streamReader(schema)
+        stream = pickle.loads(sent).streamReader(schema)
         end = stream.latestOffset(stream.initialOffset(), None)
         assert sorted(map(repr, rows(stream, stream.initialOffset(), end))) == sorted(map(repr, expected))
         assert {found.schema for part in batch.partitions() for found in batch.read(part)} <= {target_schema(schema)}

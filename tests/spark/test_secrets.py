@@ -1,5 +1,5 @@
-"""The output of Spark about reads: its event log, all pages of its UI, plans, errors, progress, checkpoints and
-logs."""
+"""The output of Spark about reads: its event log, all pages of its UI, plans, errors, progress, checkpoints, logs and
+temporary files."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ SINKS = {
     "checkpoints": '"tableId"',
     "driver.log": "INFO TaskSetManager",
     "home/work": "INFO Executor",
+    "disk": planted.IN_FUNCTIONS,
 }
 """Where Spark shows something, and a text that is there if it does."""
 
@@ -58,7 +59,7 @@ def test_spark_output_contains_no_secret(shown: dict[str, str], sink: str) -> No
     text = shown[sink]
 
     assert SINKS[sink] in text
-    secrets = (planted.TOKEN, planted.CLIENT_SECRET)
+    secrets = (planted.TOKEN, planted.CLIENT_SECRET, planted.HEADER, "signed URL")
     assert [line for line in text.splitlines() if any(secret in line for secret in secrets)] == []
     assert SIGNATURE.findall(text) == []
 
