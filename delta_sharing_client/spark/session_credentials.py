@@ -2,8 +2,9 @@
 
 Spark shows the options of a classic session nowhere. A server of Spark Connect, however, writes every plan with all
 options into the event log and on its UI's page "Connect". So the plan contains random bytes, and a file among the
-session's artifacts contains the credentials combined with them (XOR). Neither alone reveals the credentials. Planned files,
-which contain credentials and signed URLs, are sent in the same way, but with a short key in place of the random bytes.
+session's artifacts contains the credentials combined with them (XOR). Neither alone reveals the credentials. The
+files of a planned read, with credentials and signed URLs, are sent in the same way, but with a key in place of the
+random bytes.
 """
 
 from __future__ import annotations
