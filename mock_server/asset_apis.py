@@ -12,7 +12,7 @@ from .faults import FaultSet
 from .listings import Listings, asset_object, version_object
 
 _VERSION_CREDENTIALS = "temporary-model-version-credentials"
-# The path in the README of the OpenSharing repository; served only with the fault other-credentials-path.
+# The name in the README of the OpenSharing repository.
 _OTHER_VERSION_CREDENTIALS = "temporary-model-credentials"
 
 
@@ -83,9 +83,8 @@ class AssetApis:
     def _credentials(self, api: str, asset: AssetEntry, names: Sequence[str]) -> dict[str, Any]:
         location = asset.storage
         if asset.kind is AssetKind.MODEL:
-            served = self._faults.take("other-credentials-path")
-            if api != (_OTHER_VERSION_CREDENTIALS if served else _VERSION_CREDENTIALS):
-                raise no_such_api(f"The {api} API does not exist.", 404)
+            if api == _VERSION_CREDENTIALS and self._faults.take("other-credentials-path"):
+                raise no_such_api(f"The {api} API does not exist (fault other-credentials-path).", 404)
             version = asset.version(names[3])
             if version.status != READY:
                 raise invalid(

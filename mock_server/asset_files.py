@@ -15,7 +15,7 @@ from typing import Any, Union
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import yaml
+from delta_sharing_client import provider_yaml
 
 from .catalog import READY, AssetEntry, AssetKind, VersionEntry, asset_id, split_name, unique_assets
 from .errors import ConfigError, shown
@@ -180,10 +180,10 @@ def _front_matter(storage: str) -> dict[str, object]:
     path = root / _SKILL_FILE
     try:
         matched = _FRONT_MATTER.match(path.read_text(encoding="utf-8-sig"))
-        content: Any = yaml.safe_load(matched[1]) if matched else None
+        content: Any = provider_yaml.parse(matched[1]) if matched else None
     except OSError as error:
         raise ConfigError(f"The skill's '{path}' cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, provider_yaml.ProviderYamlError) as error:
         raise ConfigError(f"The front matter of '{path}' is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(content, dict):
         raise ConfigError(f"'{path}' must begin with front matter: YAML between two lines of three dashes.")

@@ -93,7 +93,7 @@ FAULTS: tuple[FaultKind, ...] = (
     FaultKind("two-credentials", "temporary credentials of volumes, skills and models contain two additional kinds"),
     FaultKind("nested-credentials", 'temporary credentials of volumes, skills and models are inside "credentials", as '
               "those of tables"),
-    FaultKind("other-credentials-path", "credentials of model versions come from the endpoint "
+    FaultKind("other-credentials-path", "credentials of model versions come only from the endpoint "
               "temporary-model-credentials"),
     FaultKind("no-expiration", "responses do not say when their URLs expire"),
     FaultKind("missing-stats", "files have no statistics"),

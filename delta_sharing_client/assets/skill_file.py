@@ -13,10 +13,6 @@ from delta_sharing_client.redact import printable
 
 SKILL_FILE = "SKILL.md"
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-# Longer front matter is not parsed, because parsing YAML is slow. The limit is far more than front matter needs.
-_LONGEST = 64 * 1024
-# PyYAML's time grows with the square of the number of open brackets.
-_MOST_BRACKETS = 1000
 _SHOWN = 60
 
 
@@ -55,12 +51,10 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
 def front_matter(text: str) -> Mapping[str, Any] | None:
     """Return the fields of the front matter; ``None`` if there is none, or if it cannot be read."""
     match = _FRONT_MATTER.match(text)
-    if match is None or len(match[1]) > _LONGEST or len(re.findall(r"[\[{]", match[1])) > _MOST_BRACKETS:
-        return None
-    yaml = optional.load("yaml", "storage")
+    provider_yaml = optional.load("delta_sharing_client.provider_yaml", "storage")
     try:
-        fields = yaml.safe_load(match[1])
-    except (yaml.YAMLError, ValueError, RecursionError):
+        fields = None if match is None else provider_yaml.parse(match[1])
+    except provider_yaml.ProviderYamlError:
         return None
     return fields if isinstance(fields, dict) else None
 

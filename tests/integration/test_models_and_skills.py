@@ -7,11 +7,11 @@ import pathlib
 import warnings
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client import testing
-from delta_sharing_client.assets import skill_file
 from delta_sharing_client.assets.skill_file import compare, front_matter
 from delta_sharing_client.protocol.messages import SkillItem
 from tests.integration.test_downloads import content
@@ -152,6 +152,31 @@ def test_name_in_front_matter_must_match_the_directory() -> None:
 
 def test_yaml_aliases_do_not_exhaust_memory() -> None:
     bomb = "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*{'a' if not n else f'b{n - 1}'}, *a]\n" for n in range(200))
-    fields = front_matter(f"---\n{bomb}---\n")
-    assert fields is not None
-    assert skill_file._text(fields["a"]) == "x x"
+    assert front_matter(f"---\n{bomb}---\n") is None
+
+
+def test_skill_with_costly_front_matter_is_read_and_downloaded(tmp_path: pathlib.Path) -> None:
+    """Merge keys of merge keys would take hours, and a number of 13,000 digits cannot become text."""
+    merges = ["a0: &a0 {k: v}"] + [f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 10)]
+    root = tmp_path / "tidy"
+    root.mkdir()
+    (root / "SKILL.md").write_text(f"---\n{FRONT}\n---\nDo.")
+    with (
+        testing.running(skills={"s.d.tidy": str(root)}) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        skill = client.skill("s.d.tidy")
+        for number, matter in enumerate(("\n".join(merges), f"x: 0x{'f' * 11_000}", f"name: 0x{'f' * 11_000}")):
+            text = f"---\n{matter}\ndescription: d\n---\nDo."
+            (root / "SKILL.md").write_text(text)
+            with pytest.warns(ds.SkillWarning):
+                assert skill.read() == text
+            with pytest.warns(ds.SkillWarning):
+                skill.download(tmp_path / str(number))
+            assert (tmp_path / str(number) / "tidy" / "SKILL.md").read_text() == text
+
+
+@pytest.mark.parametrize("name", ["yes", "007", "1.10", "2026-01-01", "1:30", "0x10", "1e3"])
+def test_text_that_looks_like_a_number_is_compared_as_text(name: str) -> None:
+    item = msgspec.structs.replace(ITEM, license=name)
+    assert compare(f"---\n{FRONT}\n---\n".replace("MIT", name), item, "s3://b/tidy/") == []

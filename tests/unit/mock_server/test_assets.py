@@ -181,9 +181,12 @@ def test_only_ready_versions_are_listed_and_have_credentials(start: Callable[...
     churn = "shares/demo/schemas/shop/models/churn"
     assert [item["version"] for item in api.get(f"{churn}/versions").json()["items"]] == [1, 2]
     assert api.get(f"{churn}/versions/3").json()["status"] == "PENDING_REGISTRATION"
-    refused = api.post(f"{churn}/versions/3/temporary-model-version-credentials")
-    assert error_of(refused) == (400, "INVALID_PARAMETER_VALUE")
-    assert "only versions with the status READY" in refused.json()["message"]
+    # The specification and the README of OpenSharing name the endpoint differently.
+    for name in ("temporary-model-version-credentials", "temporary-model-credentials"):
+        assert api.post(f"{churn}/versions/2/{name}").json().keys() == {"expirationTime"}
+        refused = api.post(f"{churn}/versions/3/{name}")
+        assert error_of(refused) == (400, "INVALID_PARAMETER_VALUE")
+        assert "only versions with the status READY" in refused.json()["message"]
 
 
 @pytest.mark.parametrize("plural", PLURALS)
@@ -306,6 +309,7 @@ def test_invalid_assets_are_refused(
         ("# Report\n", "must begin with front matter"),
         ("---\n- a\n---\n", "must begin with front matter"),
         ("---\nname: [\n---\n", "is not YAML"),
+        ("---\ndescription: &d a report\nlicense: *d\n---\n", "is not YAML: it has the alias"),
         ("---\nname: report\n---\n", "it has no description"),
         (f"---\ndescription: {'x' * 1025}\n---\n", "at most 1024"),
         (f"---\ndescription: d\ncompatibility: {'x' * 501}\n---\n", "at most 500"),

@@ -1,0 +1,88 @@
+"""YAML of a provider: the text of scalars, lists and mappings, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_sharing_client.provider_yaml import ProviderYamlError, parse
+
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=8) | st.sampled_from(
+    ["", "~", "null", "yes", "1", "0x10", "<<", "*a", "&a", "!a", "a: b", "- a", "# a", "'", '"', "2026-01-01"]
+)
+VALUES = st.recursive(
+    TEXT | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_quoted_text_lists_and_mappings_are_read_as_written(value: Any) -> None:
+    # JSON without escapes is YAML, and PyYAML's own dump quotes whatever its full loader would not read as text.
+    assert parse(json.dumps(value, ensure_ascii=False, indent=1)) == value
+    assert parse(yaml.safe_dump(value, allow_unicode=True, sort_keys=False)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1", {"a": "1"}),
+        ("a: yes\nb: 1.0\nc: 0o7", {"a": "yes", "b": "1.0", "c": "0o7"}),
+        ("a:\nb: ~\nc: null\nd: ''\ne: 'null'", {"a": None, "b": None, "c": None, "d": "", "e": "null"}),
+        ("a: |\n  x\n  y\n", {"a": "x\ny\n"}),
+        ("a: >\n  x\n  y\n", {"a": "x y\n"}),
+        ("- a\n- [b, {c: d}]", ["a", ["b", {"c": "d"}]]),
+        ("a: !!str 1", {"a": "1"}),
+        ("a: &unused x", {"a": "x"}),
+        ("'<<': x", {"<<": "x"}),
+        ("a: <<", {"a": "<<"}),
+        ("", None),
+        ("# nothing", None),
+    ],
+)
+def test_scalars_are_their_text(text: str, value: Any) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: &a x\nb: *a", r"the alias '\*a'"),
+        ("a: &a {b: c}\nd:\n  <<: *a", r"the alias '\*a'"),
+        ("a: &a [*a]", r"the alias '\*a'"),
+        ("<<: {a: b}", "a merge key"),
+        ("a: {<<: [{b: c}, {d: e}]}", "a merge key"),
+        ("a: !!python/object/apply:os.system [echo]", "the tag 'tag:yaml.org,2002:python/object/apply:os.system'"),
+        ("a: !secret x", "the tag '!secret'"),
+        ("a: !!binary aGk=", "the tag"),
+        ("a: !!set {b}", "the tag"),
+        ("a: 1\na: 2", "the same key twice"),
+        ("a: {b: 1, 'b': 2}", "the same key twice"),
+        ("? [a]\n: b", "unhashable key"),
+        ("a: b: c", "mapping values are not allowed"),
+        ("a\n---\nb", "expected a single document"),
+        ("a: \x00", "special characters"),
+        ("- " * 51, "nested deeper than 50"),
+        ("[" * 51, "nested deeper than 50"),
+        ("".join(" " * n + "a:\n" for n in range(60)), "nested deeper than 50"),
+        ("[" * 1001, "more than 1,000 opening brackets"),
+        ("a" * (64 * 1024 + 1), "65,537 characters"),
+    ],
+)
+def test_other_yaml_is_refused_with_its_reason(text: str, reason: str) -> None:
+    with pytest.raises(ProviderYamlError, match=reason) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) <= 300
+
+
+def test_limits_themselves_are_allowed() -> None:
+    assert parse("a" * 64 * 1024) == "a" * 64 * 1024
+    assert str(parse("- " * 49 + "a")).count("[") == 49
+    assert len(parse(f"[{'[],' * 999}]")) == 999
