@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_sharing_client.provider_yaml import ProviderYamlError, parse
+from tests.quota import meets, met
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=8) | st.sampled_from(
     ["", "~", "null", "yes", "1", "0x10", "<<", "*a", "&a", "!a", "a: b", "- a", "# a", "'", '"', "2026-01-01"]
@@ -22,8 +23,11 @@ VALUES = st.recursive(
 )
 
 
+@meets(nested=5, like_other_values=5)
 @given(VALUES)
 def test_quoted_text_lists_and_mappings_are_read_as_written(value: Any) -> None:
+    met("nested", any(isinstance(item, (list, dict)) for item in value) if isinstance(value, list) else False)
+    met("like_other_values", any(f'"{text}"' in json.dumps(value) for text in ("", "~", "null", "yes", "1", "0x10")))
     # JSON without escapes is YAML, and PyYAML's own dump quotes whatever its full loader would not read as text.
     assert parse(json.dumps(value, ensure_ascii=False, indent=1)) == value
     assert parse(yaml.safe_dump(value, allow_unicode=True, sort_keys=False)) == value
