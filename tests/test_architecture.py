@@ -48,7 +48,6 @@ NOUNS_WITH_ONE_READER = {
     "cli/shares.py": "the commands that list and describe, and read no rows",
     "delta/log/checkpoint_reader.py": "a file format: checkpoints of every kind",
     "delta/variant/encoding.py": "a specification: Variant Binary Encoding",
-    "iceberg/avro.py": "a file format: Avro's object containers",
     "iceberg/positions.py": "a file format: position delete files",
     "iceberg/table_scan.py": "converts a snapshot to tasks; shared_table.py loads the table from the catalog",
     "iceberg/table_schema.py": "a schema in Iceberg's JSON",

@@ -16,6 +16,8 @@ FIELD_ID_KEY = "delta.columnMapping.id"
 COLLATIONS_KEY = "__COLLATIONS"
 TYPE_CHANGES_KEY = "delta.typeChanges"
 INITIAL_DEFAULT_KEY = "iceberg.initialDefault"
+WAS_UNKNOWN_KEY = "iceberg.wasUnknown"
+"""Marks a column that had the type 'unknown', so that older files may not have it."""
 
 COLLATED = re.compile(r"string\s+collate\s+(\S+)\Z", re.IGNORECASE)
 _SIZED_TEXT = re.compile(r"(char|varchar)\(\s*(\d{1,10})\s*\)\Z")

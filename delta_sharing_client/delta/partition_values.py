@@ -18,16 +18,18 @@ from delta_sharing_client.errors import DataError
 _LONGEST_SHOWN = 60
 
 
-def parse_partition_value(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
+def parse_partition_value(
+    text: str | None, data_type: DataType, *, column: str | None = None, empty_is_null: bool = True
+) -> object:
     """Return the Python value of a serialized partition value; errors name ``column``.
 
     The value is an ``int``, ``float``, ``bool``, ``str``, ``bytes`` or :class:`~decimal.Decimal` (with the type's
     scale). A date is the number of days since 1970, a timestamp the number of the type's own units (micro- or
-    nanoseconds) since 1970, a time of day the microseconds since midnight, and an interval its months or microseconds.
-    ``None`` and the empty string are null for every type. Raises ``DataError`` for a string that is not a value of
-    the type, or that is out of its range.
+    nanoseconds) since 1970, a time of day the microseconds since midnight, and an interval its months or
+    microseconds. ``None`` is null; so is the empty string if ``empty_is_null``, as in a Delta table. Raises
+    ``DataError`` for a string that is not a value of the type, or that is out of its range.
     """
-    if not text:
+    if text is None or (empty_is_null and not text):
         return None
     row = row_of(data_type)
     try:
@@ -54,8 +56,10 @@ def binary_text(value: bytes) -> str | None:
     return text or None
 
 
-def partition_bound(text: str | None, data_type: DataType, *, column: str | None = None) -> object:
+def partition_bound(
+    text: str | None, data_type: DataType, *, column: str | None = None, empty_is_null: bool = True
+) -> object:
     """Return a partition value in the form of ``ColumnBounds``: timestamps and times of day in nanoseconds."""
-    value = parse_partition_value(text, data_type, column=column)
+    value = parse_partition_value(text, data_type, column=column, empty_is_null=empty_is_null)
     is_micros = to_arrow_type(data_type) in (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us"))
     return value * 1000 if is_micros and isinstance(value, int) else value

@@ -89,7 +89,7 @@ class FileStatistics:
         if column is None:
             return None
         if column.partition is not None:
-            return self._partition_bounds(column.partition, column.type)
+            return self._partition_bounds(column.partition, column)
         document = self._document
         if document is None:
             return None
@@ -116,9 +116,10 @@ class FileStatistics:
             return 0
         return self.row_count if count == self.num_records else None
 
-    def _partition_bounds(self, name: str, data_type: DataType) -> ColumnBounds | None:
+    def _partition_bounds(self, name: str, column: _Column) -> ColumnBounds | None:
         try:
-            value = partition_bound(self._add.partition_values[name], data_type)
+            text = self._add.partition_values[name]
+            value = partition_bound(text, column.type, empty_is_null=column.empty_is_null)
         except (KeyError, DataError):
             return None  # the error is raised when the file is read
         if value is None:
@@ -134,9 +135,9 @@ class FileStatistics:
 class StatisticsReader:
     """Reads the statistics of many files of one table; it decodes only the columns in ``needed``.
 
-    ``schema``, ``partition_columns`` and ``needed`` have logical names; ``mode`` maps them to the names in statistics
-    and partition values. Partition values are exact bounds. Arrays and maps have no statistics; their bounds are
-    unknown.
+    ``schema``, ``partition_columns`` and ``needed`` have logical names; ``mode`` maps them to the names in
+    statistics and partition values. Partition values are exact bounds; an empty one is null if ``empty_is_null``.
+    Arrays and maps have no statistics; their bounds are unknown.
     """
 
     def __init__(
@@ -145,6 +146,8 @@ class StatisticsReader:
         mode: ColumnMappingMode,
         partition_columns: Collection[str],
         needed: Collection[ColumnPath],
+        *,
+        empty_is_null: bool = True,
     ) -> None:
         partitions = {name.lower() for name in partition_columns}
         self._plan: dict[ColumnPath, _Column] = {}
@@ -157,7 +160,7 @@ class StatisticsReader:
             names = [mode.stored_name(item) for item in fields]
             leaf = fields[-1]
             if len(fields) == 1 and leaf.name.lower() in partitions:
-                self._plan[path] = _Column(leaf.type, partition=names[0])
+                self._plan[path] = _Column(leaf.type, partition=names[0], empty_is_null=empty_is_null)
             elif not isinstance(leaf.type, StructType) and all(map(_nameable, names)):
                 row = row_of(leaf.type)
                 convert = Converters() if row is None else row.statistics(leaf)
@@ -198,6 +201,7 @@ class _Column(NamedTuple):
     type: DataType
     slots: tuple[str, ...] = ()
     partition: str | None = None
+    empty_is_null: bool = True
     convert: Converters = Converters()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
 )
+from delta_sharing_client.instants import NANOS_PER_DAY
 
 # === How files may store values of a type (Delta log protocol, "Type Widening") ===
 # Each function takes the target Arrow type and the file's Arrow type. It returns a conversion of arrays, or None if
@@ -70,7 +72,21 @@ def _stored_timestamp(arrow: pa.DataType, stored: pa.DataType) -> Stored:
 
 
 def _stored_timestamp_ntz(arrow: pa.DataType, stored: pa.DataType) -> Stored:
-    return _cast(arrow) if pa.types.is_date(stored) else _stored_timestamp(arrow, stored)
+    return _from_dates(arrow) if pa.types.is_date(stored) else _stored_timestamp(arrow, stored)
+
+
+def _from_dates(arrow: pa.DataType) -> Convert:
+    farthest = ((1 << 63) - 1) // (NANOS_PER_DAY // (1 if arrow.unit == "ns" else 1000))
+
+    def convert(array: pa.Array) -> pa.Array:
+        days = array.cast(pa.date32()).view(pa.int32())
+        ends = pc.min_max(days).as_py()
+        # Older versions of Arrow return wrong timestamps for dates beyond the range of the type.
+        if ends["max"] is not None and not -farthest <= ends["min"] <= ends["max"] <= farthest:
+            raise pa.ArrowInvalid(f"a date is out of the range of {arrow}")
+        return array.cast(arrow)
+
+    return convert
 
 
 def _stored_day_time_interval(arrow: pa.DataType, stored: pa.DataType) -> Stored:
@@ -254,7 +270,11 @@ TYPES: dict[str, TypeRow] = {
         spark="StringType",
     ),
     "timestamp_nanos": _timestamp(pa.timestamp("ns", tz="UTC"), None, value_bounds.nanos_statistics(zoned=True)),
-    "timestamp_nanos_ntz": _timestamp(pa.timestamp("ns"), None, value_bounds.nanos_statistics(zoned=False)),
+    "timestamp_nanos_ntz": dataclasses.replace(
+        _timestamp(pa.timestamp("ns"), None, value_bounds.nanos_statistics(zoned=False)),
+        footer=value_bounds.timestamp_ntz_footer,
+        stored=_stored_timestamp_ntz,
+    ),
     "day_time_interval": TypeRow(
         arrow=pa.duration("us"),
         width=8.0,

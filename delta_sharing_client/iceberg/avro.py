@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,28 +32,115 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 """Returns the value at a position, and the position after it."""
 
 
+class NamedField(NamedTuple):
+    """The id of a field whose name the specification fixes, and the fields of its record or of its items."""
+
+    field_id: int
+    fields: Mapping[str, NamedField] = {}
+
+
+class StoredType(NamedTuple):
+    """The type of a field in the file: its name, its logical type (empty if it has none), and a decimal's scale."""
+
+    name: str
+    logical: str = ""
+    scale: int | None = None
+
+
 class AvroFile(NamedTuple):
-    """The properties in the header, and the records as dicts by field id (a string); nested records are such dicts,
-    too."""
+    """The properties in the header, the schema, and the records as dicts by field id (a string); nested records are
+    such dicts, too."""
 
     properties: dict[str, bytes]
+    schema: object
     records: Iterator[dict[str, Any]]
 
 
-def read_avro(data: bytes, name: str, without: Collection[int] = (), keys: Collection[int] | None = None) -> AvroFile:
+Names = Callable[[Mapping[str, bytes]], Mapping[str, NamedField]]
+"""Returns the fields by name, given the properties in the header."""
+
+
+def read_avro(
+    data: bytes,
+    name: str,
+    without: Collection[int] = (),
+    keys: Collection[int] | None = None,
+    names: Names | None = None,
+) -> AvroFile:
     """Open an Avro file. Fields with the ids ``without`` are left out of its records, at every level.
 
-    If ``keys`` is given, maps from numbers to numbers or bytes have only these keys. ``name`` is the file's name, for
-    errors. Raises ``DataError`` if the header is damaged or the schema is not one that Iceberg writes; the iterator of
-    the records raises it for a damaged block, after the records of the blocks before it.
+    If ``keys`` is given, maps from numbers to numbers or bytes have only these keys. If ``names`` is given, fields
+    without an id have the id of their name, and other fields without an id are left out. ``name`` is the file's name,
+    for errors. Raises ``DataError`` if the header is damaged or the schema is not one that Iceberg writes; the iterator
+    of the records raises it for a damaged block, after the records of the blocks before it.
     """
     try:
-        return _open(data, _Schema(name, frozenset(without), None if keys is None else frozenset(keys)))
+        return _open(data, _Schema(name, frozenset(without), None if keys is None else frozenset(keys)), names)
     except _DAMAGED:
         raise _damaged(name, "its header ends early or cannot be decoded") from None
 
 
-def _open(data: bytes, schemas: _Schema) -> AvroFile:
+def stored_types(schema: object, *path: int) -> dict[str, StoredType]:
+    """Return the types of the fields of the record at ``path`` (field ids) in the schema of an ``AvroFile``, by field
+    id; none if there is no such record."""
+    for field_id in path:
+        found = [field.get("type") for field in _fields_of(_value_type(schema)) if field.get("field-id") == field_id]
+        schema = found[0] if found else None
+    types: dict[str, StoredType] = {}
+    for field in _fields_of(_value_type(schema)):
+        kind = _value_type(field.get("type"))
+        if isinstance(kind, dict):
+            logical, scale = kind.get("logicalType"), kind.get("scale")
+            types[str(field.get("field-id"))] = StoredType(
+                str(kind.get("type")),
+                logical if isinstance(logical, str) else "",
+                # A decimal without a scale has the scale 0 (Avro, "Decimal").
+                (scale if type(scale) is int else 0) if logical == "decimal" else None,
+            )
+        else:
+            types[str(field.get("field-id"))] = StoredType(str(kind))
+    return types
+
+
+def _value_type(schema: object) -> object:
+    """Return the type of the values that are not null, without a redundant level."""
+    for _ in range(_MOST_NESTING):
+        if isinstance(schema, list):
+            schema = next((branch for branch in schema if branch != "null"), "null")
+        elif isinstance(schema, dict) and isinstance(schema.get("type"), (dict, list)):
+            schema = schema["type"]
+        else:
+            break
+    return schema
+
+
+def _fields_of(schema: object) -> list[dict[str, Any]]:
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+
+
+def _with_ids(schema: object, names: Mapping[str, NamedField], depth: int = 0) -> object:
+    """Return ``schema`` with the ids of ``names`` for fields without an id; other fields without an id get None."""
+    if depth > _MOST_NESTING:
+        return schema
+    if isinstance(schema, list):
+        return [_with_ids(branch, names, depth + 1) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "array" and schema.get("logicalType") != "map":
+        return {**schema, "items": _with_ids(schema.get("items"), names, depth + 1)}
+    if schema.get("type") != "record":
+        return {**schema, "type": _with_ids(schema.get("type"), names, depth + 1)}
+    fields = []
+    for field in _fields_of(schema):
+        named = names.get(str(field.get("name")))
+        inner = {} if named is None else named.fields
+        field_id = field.get("field-id", None if named is None else named.field_id)
+        fields.append({**field, "field-id": field_id, "type": _with_ids(field.get("type"), inner, depth + 1)})
+    return {**schema, "fields": fields}
+
+
+def _open(data: bytes, schemas: _Schema, names: Names | None) -> AvroFile:
     name = schemas.name
     if data[:4] != _MAGIC:
         raise _damaged(name, "an Avro file must start with the bytes 'Obj' and 1")
@@ -63,12 +150,14 @@ def _open(data: bytes, schemas: _Schema) -> AvroFile:
         schema = msgspec.json.decode(properties.get("avro.schema", b""))
     except (msgspec.DecodeError, RecursionError):
         raise _damaged(name, "its schema is not JSON") from None
+    if names is not None:
+        schema = _with_ids(schema, names(properties))
     reader = schemas.reader(schema, 0)
     codec = properties.get("avro.codec", b"null").decode("ascii")
     if codec not in _CODECS:
         raise _damaged(name, f"its codec {codec[:40]!r} is not one of {', '.join(map(repr, _CODECS))}")
     blocks = _blocks(data, at + _SYNC_BYTES, sync, _CODECS[codec], name)
-    return AvroFile(properties, _records(blocks, reader, name))
+    return AvroFile(properties, schema, _records(blocks, reader, name))
 
 
 def _blocks(
@@ -362,7 +451,10 @@ class _Schema:
     def _record(self, schema: dict[str, Any], depth: int) -> Read:
         fields: list[tuple[str | None, Read]] = []
         for field in self._fields(schema):
-            field_id = field.get("field-id")
+            field_id = field.get("field-id", "")
+            if field_id is None:
+                fields.append((None, self.reader(field.get("type"), depth + 1)))
+                continue
             if not isinstance(field_id, int) or isinstance(field_id, bool):
                 raise self._refused(f"has a field {str(field.get('name'))[:60]!r} without 'field-id'")
             keys, self._keys = self._keys, frozenset() if field_id in self._without else self._keys

@@ -26,12 +26,10 @@ PlaceOf = Callable[[str, str], Place]
 
 def address_of(path: str) -> str:
     """Return the address of a path in Iceberg's metadata, with the scheme in its usual spelling, and without trailing
-    slashes in a store. Metadata before version 4 may omit the scheme of local paths."""
-    if path.startswith("/"):
-        return f"file://{path}"
+    slashes. Metadata before version 4 may omit the scheme of local paths."""
     scheme, colon, rest = path.partition(":")
-    if colon and scheme.lower() == "file":
-        return "file:///" + rest.lstrip("/")
+    if path.startswith("/") or (colon and scheme.lower() == "file"):
+        return "file:///" + (path if path.startswith("/") else rest).strip("/")
     return str(Location.parse(path)) if "://" in path else path
 
 
@@ -143,7 +141,7 @@ class IcebergFiles:
         bucket, _, key = rest.partition("/")
         root = f"{scheme}://{bucket}"
         if scheme == "file":
-            root, key = location, address[len(location) + 1 :]
+            root, key = location, address[len(location) :].lstrip("/")
         with self._lock:
             place = self._places.get((location, root))
             if place is None:

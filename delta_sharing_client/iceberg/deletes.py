@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +10,8 @@ from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.iceberg.equality_ranges import EqualityRanges
 from delta_sharing_client.iceberg.manifests import Content, File
 from delta_sharing_client.iceberg.metadata import PartitionSpec
+from delta_sharing_client.iceberg.partition_types import Undecoded, value_key
+from delta_sharing_client.iceberg.transforms import field_id_of
 
 FILE_PATH_FIELD_ID = 2147483546
 POSITION_FIELD_ID = 2147483545
@@ -52,10 +52,11 @@ class DeleteIndex:
         self._by_partition: dict[PartitionKey, list[File]] = {}
         self._equality: dict[PartitionKey, list[File]] = {}
         self._everywhere: list[File] = []
+        self._specs = specs
         for file in files:
-            self._add(file, specs)
+            self._add(file)
 
-    def _add(self, file: File, specs: Mapping[int, PartitionSpec]) -> None:
+    def _add(self, file: File) -> None:
         if file.content is Content.POSITION_DELETES and file.format == "puffin":
             referenced = _checked_vector(file)
             if referenced in self._vectors:
@@ -74,11 +75,18 @@ class DeleteIndex:
             if path is not None:
                 self._by_path.setdefault(path, []).append(file)
             else:
-                self._by_partition.setdefault(partition_key(file), []).append(file)
-        elif _is_unpartitioned(specs[file.spec_id]):
+                self._by_partition.setdefault(self._key(file), []).append(file)
+        elif _is_unpartitioned(self._specs[file.spec_id]):
             self._everywhere.append(_checked_equality(file))
         else:
-            self._equality.setdefault(partition_key(file), []).append(_checked_equality(file))
+            self._equality.setdefault(self._key(file), []).append(_checked_equality(file))
+
+    def _key(self, file: File) -> PartitionKey:
+        return partition_key(file, self._specs[file.spec_id])
+
+    def _check_same(self, delete: File, file: File, key: PartitionKey) -> None:
+        if self._key(delete) != key:
+            raise _corrupted(delete, f"its partition differs from that of its data file '{file.path}'")
 
     @property
     def compared_ids(self) -> frozenset[int]:
@@ -90,7 +98,7 @@ class DeleteIndex:
         """Return the deletes that apply to a data file."""
         if not (self._vectors or self._by_path or self._by_partition or self._equality or self._everywhere):
             return NO_DELETES
-        key = partition_key(file)
+        key = self._key(file)
         older = file.sequence_number
         equality = (*self._everywhere, *self._equality.get(key, ()))
         strictly_newer = tuple(
@@ -98,29 +106,32 @@ class DeleteIndex:
         )
         vector = self._vectors.get(file.path)
         if vector is not None:
-            _check_same(vector, file, key)
+            self._check_same(vector, file, key)
             if vector.sequence_number < older:
                 raise _corrupted(vector, "a deletion vector is older than its data file")
             # A vector contains all positions of earlier delete files.
             return Deletes(vector, (), strictly_newer)
         named = [one for one in self._by_path.get(file.path, ()) if one.sequence_number >= older]
         for one in named:
-            _check_same(one, file, key)
+            self._check_same(one, file, key)
         of_partition = [one for one in self._by_partition.get(key, ()) if one.sequence_number >= older]
         positions = tuple(one for one in (*named, *of_partition) if _may_name(one, file.path))
         return Deletes(None, positions, strictly_newer)
 
 
-def partition_key(file: File) -> PartitionKey:
-    """Return a key that is equal for files of one partition: with the same spec and equal values."""
-    return (file.spec_id, *((name, _comparable(file.partition[name])) for name in sorted(file.partition)))
+def partition_key(file: File, spec: PartitionSpec) -> PartitionKey:
+    """Return a key that is equal for files of one partition: with the same spec and equal values.
 
-
-def _comparable(value: Any) -> Any:
-    # Zeros of different sign differ, and NaN equals itself.
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else struct.pack("<d", value)
-    return value
+    Raises ``DataError`` if a value is not of its column's type, because it cannot be compared.
+    """
+    values = [file.partition.get(str(field_id_of(field, place))) for place, field in enumerate(spec.fields)]
+    if any(isinstance(value, Undecoded) for value in values):
+        raise DataError(
+            "The table has deletes, but a partition value of the file is not of the type of its column, so that it "
+            "cannot be compared. Ask the provider to rewrite the file.",
+            file_id=file.path,
+        )
+    return (file.spec_id, *map(value_key, values))
 
 
 def _is_unpartitioned(spec: PartitionSpec) -> bool:
@@ -146,11 +157,6 @@ def _may_name(file: File, path: str) -> bool:
     lower, upper = (file.lower or {}).get(FILE_PATH_FIELD_ID), (file.upper or {}).get(FILE_PATH_FIELD_ID)
     encoded = path.encode("utf-8")
     return (lower is None or lower <= encoded) and (upper is None or upper >= encoded)
-
-
-def _check_same(delete: File, file: File, key: PartitionKey) -> None:
-    if partition_key(delete) != key:
-        raise _corrupted(delete, f"its partition differs from that of its data file '{file.path}'")
 
 
 def _checked_vector(file: File) -> str:

@@ -15,6 +15,7 @@ from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.iceberg.manifests import File, Manifest
+from delta_sharing_client.iceberg.partition_types import Undecoded
 from delta_sharing_client.iceberg.partitioning import BoundField, intersection, possible_buckets, sources
 from delta_sharing_client.iceberg.single_values import DecodePair, bounds_decoder
 from delta_sharing_client.predicates.skipping import compile_skipping
@@ -98,13 +99,13 @@ class FileFilter:
         """Return why no row of ``file`` can match, ``None`` to read it."""
         bounds: dict[ColumnPath, ColumnBounds] = {}
         for field in self._of_spec[file.spec_id]:
-            raw = file.partition.get(str(field.field_id), _MISSING)
-            if raw is _MISSING:
+            value = file.partition.get(str(field.field_id), _MISSING)
+            if value is _MISSING:
                 continue
             buckets = self._buckets[file.spec_id].get(field.field_id)
-            if buckets is not None and raw not in buckets:
+            if buckets is not None and value not in buckets and not isinstance(value, Undecoded):
                 return Skipped.BY_PARTITION
-            _add(bounds, field.source.path, field.bounds(raw, file.records))
+            _add(bounds, field.source.path, field.bounds(value, file.records))
         if bounds and not self._may_match(_ColumnFacts(bounds, _unknown)):
             return Skipped.BY_PARTITION
         facts = _ColumnFacts(bounds, lambda path: self._statistics(file, path))

@@ -8,7 +8,6 @@ transform exclude no file.
 from __future__ import annotations
 
 import decimal
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Union
@@ -18,8 +17,10 @@ from delta_sharing_client.columns import ColumnPath
 from delta_sharing_client.delta import uuids
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.iceberg.metadata import FIRST_PARTITION_ID, PartitionField, PartitionSpec
-from delta_sharing_client.iceberg.single_values import EXTRA, DecodePair, bounds_decoder, iceberg_type, partition_value
+from delta_sharing_client.iceberg.metadata import PartitionSpec
+from delta_sharing_client.iceberg.partition_types import Undecoded
+from delta_sharing_client.iceberg.single_values import EXTRA, DecodePair, bounds_decoder
+from delta_sharing_client.iceberg.transforms import Transform, field_id_of, source_id_of
 from delta_sharing_client.instants import NANOS_PER_DAY, days_of
 from delta_sharing_client.predicates.tree import (
     And,
@@ -35,8 +36,9 @@ from delta_sharing_client.predicates.tree import (
 from delta_sharing_client.predicates.values import Clock, Day, Moment, Value
 
 NANOS_PER_HOUR = NANOS_PER_DAY // 24
-_PARAMETER = re.compile(r"(bucket|truncate)\[\s*(\d{1,10})\s*\]\Z")
 _TIMES = ("timestamp", "timestamp_ntz", "timestamp_nanos", "timestamp_nanos_ntz")
+# Files of such a column may be older than its type, and have the buckets of dates.
+_WIDENED_DATES = ("timestamp_ntz", "timestamp_nanos_ntz")
 _INT = PrimitiveType("integer")
 _WIDE = decimal.Context(prec=2000)
 _MOST_UNITS = 10_000_000_000
@@ -65,22 +67,6 @@ def sources(schema: StructType) -> dict[int, Source]:
     return by_id
 
 
-class Transform(NamedTuple):
-    """A transform: its name in lower case, and its width or number of buckets."""
-
-    name: str
-    width: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Transform:
-        """Return the transform; an unknown one has its whole text as its name."""
-        lowered = text.strip().lower()
-        match = _PARAMETER.match(lowered)
-        if match is not None and int(match[2]) > 0:
-            return cls(match[1], int(match[2]))
-        return cls(lowered)
-
-
 class BoundField(NamedTuple):
     """A partition field of a column that is read; ``place`` is its position in the spec."""
 
@@ -98,14 +84,15 @@ class BoundField(NamedTuple):
         """Whether the rows of a file have its partition value in the column."""
         return self.is_identity and len(self.source.path) == 1 and _has_text(self.source.field.type)
 
-    def bounds(self, raw: Any, rows: int) -> ColumnBounds | None:
-        """Return the bounds that the partition value ``raw`` implies for the ``rows`` rows of a file, ``None`` if
-        there are none."""
+    def bounds(self, value: Any, rows: int) -> ColumnBounds | None:
+        """Return the bounds that a decoded partition value implies for the ``rows`` rows of a file, ``None`` if there
+        are none."""
         if self.transform.name not in _KNOWN:
             return None
-        if raw is None:
+        if value is None:
             return ColumnBounds(None, None, rows, rows)
-        both = self._range(raw, raw)
+        # NaN and values of another type bound nothing.
+        both = None if isinstance(value, Undecoded) or value != value else self._range(value, value)
         return None if both is None else self._column_bounds(both, 0, rows)
 
     def summary_bounds(self, summary: FieldSummary) -> ColumnBounds | None:
@@ -119,7 +106,7 @@ class BoundField(NamedTuple):
         lower, upper = (None, None) if decode is None else decode(summary.lower, summary.upper)
         if lower is None or upper is None:
             return None
-        both = self._range(lower, upper, decoded=True)
+        both = self._range(lower, upper)
         return None if both is None else self._column_bounds(both, nulls, None)
 
     def buckets(self, summary: FieldSummary) -> tuple[int, int] | None:
@@ -139,15 +126,11 @@ class BoundField(NamedTuple):
         is_own = self.transform.name in ("identity", "truncate")
         return bounds_decoder(self.source.field.type if is_own else _INT)
 
-    def _range(self, low: Any, high: Any, *, decoded: bool = False) -> tuple[Any, Any] | None:
+    def _range(self, low: Any, high: Any) -> tuple[Any, Any] | None:
         """Return the least and the greatest value that the source column can have if the partition values are between
         ``low`` and ``high``."""
         name, data_type = self.transform.name, self.source.field.type
         if name in ("identity", "truncate"):
-            if not decoded:
-                low, high = partition_value(low, data_type), partition_value(high, data_type)
-            if low is None or high is None:
-                return None
             return (low, high) if name == "identity" else _truncated(low, high, self.transform.width, data_type)
         if name in _UNITS and type(low) is int and type(high) is int and isinstance(data_type, PrimitiveType):
             return _in_time(_UNITS[name], low, high, data_type.base)
@@ -170,23 +153,17 @@ def bind_spec(spec: PartitionSpec, columns: Mapping[int, Source]) -> list[BoundF
     """Return the fields of ``spec`` whose source is one of ``columns``."""
     fields = []
     for place, field in enumerate(spec.fields):
-        source = columns.get(_source_id(field))
+        source = columns.get(source_id_of(field))
         if source is not None:
-            field_id = FIRST_PARTITION_ID + place if field.field_id is None else field.field_id
-            fields.append(BoundField(place, field_id, Transform.parse(field.transform), source))
+            fields.append(BoundField(place, field_id_of(field, place), Transform.parse(field.transform), source))
     return fields
 
 
 def identity_sources(spec: PartitionSpec) -> frozenset[int]:
     """Return the field ids of the columns by whose unchanged values ``spec`` partitions."""
-    return frozenset(_source_id(field) for field in spec.fields if Transform.parse(field.transform).name == "identity")
-
-
-def _source_id(field: PartitionField) -> int:
-    if field.source_id is not None:
-        return field.source_id
-    # There is no known transform with several arguments.
-    return field.source_ids[0] if field.source_ids and len(field.source_ids) == 1 else -1
+    return frozenset(
+        source_id_of(field) for field in spec.fields if Transform.parse(field.transform).name == "identity"
+    )
 
 
 def intersection(one: ColumnBounds | None, other: ColumnBounds | None) -> ColumnBounds | None:
@@ -277,12 +254,32 @@ def bucket_of(value: Value, data_type: DataType, count: int) -> int | None:
     exact = _as_stored(value, data_type)
     if exact is None:
         return None
+    kinds = optional.load("pyiceberg.types", EXTRA)
+    if isinstance(data_type, DecimalType):
+        kind = kinds.DecimalType(data_type.precision, data_type.scale)
+    else:
+        # Numbers of all widths, dates and times have the hashes of 64-bit integers, UUIDs those of their bytes.
+        name = "StringType" if isinstance(exact, str) else "BinaryType" if isinstance(exact, bytes) else "LongType"
+        kind = getattr(kinds, name)()
     transform = optional.load("pyiceberg.transforms", EXTRA).BucketTransform(count)
-    return int(transform.transform(iceberg_type(data_type))(exact))
+    return int(transform.transform(kind)(exact))
+
+
+def _buckets_of(value: Value, field: BoundField) -> frozenset[int] | None:
+    """Return the buckets that may have a row with this value, ``None`` if it has none."""
+    data_type, count = field.source.field.type, field.transform.width
+    own = bucket_of(value, data_type, count)
+    if own is None:
+        return None
+    if isinstance(value, Moment) and getattr(data_type, "base", "") in _WIDENED_DATES:
+        days, rest = divmod(value.nanoseconds, NANOS_PER_DAY)
+        as_date = None if rest else bucket_of(Day(days), PrimitiveType("date"), count)
+        return frozenset((own,)) if as_date is None else frozenset((own, as_date))
+    return frozenset((own,))
 
 
 def _as_stored(value: Value, data_type: DataType) -> Any:
-    """Return a constant in pyiceberg's form for the column, ``None`` if the column has no such value."""
+    """Return a constant in the form whose hash decides the bucket, ``None`` if the column has no such value."""
     if isinstance(data_type, DecimalType):
         if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
             return None
@@ -294,7 +291,7 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
     number: Any = None
     if base == "uuid":
         # A UUID in a different spelling equals no value.
-        return uuid.UUID(value) if isinstance(value, str) and uuids.canonical(value) == value else None
+        return uuid.UUID(value).bytes if isinstance(value, str) and uuids.canonical(value) == value else None
     if base in ("integer", "long") and type(value) is int:
         number = value
     elif base == "date" and isinstance(value, Day):
@@ -302,7 +299,8 @@ def _as_stored(value: Value, data_type: DataType) -> Any:
     elif base == "time" and isinstance(value, Clock):
         number = value.nanoseconds // 1000
     elif base in _TIMES and isinstance(value, Moment):
-        number = value.nanoseconds if base.startswith("timestamp_nanos") else value.nanoseconds // 1000
+        # Nanoseconds have the hash of their microsecond.
+        number = value.nanoseconds // 1000
     elif (base == "string" and isinstance(value, str)) or (base == "binary" and isinstance(value, bytes)):
         return value
     return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
@@ -339,9 +337,10 @@ def possible_buckets(predicate: Expression, fields: Iterable[BoundField]) -> dic
         values = equal_values(predicate, field.source.path)
         if values is None:
             continue
-        numbers = [bucket_of(value, field.source.field.type, field.transform.width) for value in values]
-        if None not in numbers:
-            buckets[field.field_id] = frozenset(number for number in numbers if number is not None)
+        each = [_buckets_of(value, field) for value in values]
+        known = [numbers for numbers in each if numbers is not None]
+        if len(known) == len(each):
+            buckets[field.field_id] = frozenset().union(*known)
     return buckets
 
 

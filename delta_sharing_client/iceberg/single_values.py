@@ -1,46 +1,40 @@
-"""Decodes single values in Iceberg's metadata: bounds of columns, and partition values (Iceberg, Appendix D).
+"""Decodes single values in Iceberg's metadata: bounds of columns, and summaries of partition values (Iceberg, Appendix
+D).
 
-Bounds have the forms of ``delta.statistics.ColumnBounds``. A bound that cannot be decoded is unknown, never an error.
+Bounds have the forms of ``delta.statistics.ColumnBounds``. Metadata does not state the type in which a bound was
+written: its length shows whether the column had a narrower type at that time ("Schema Evolution"). A bound that cannot
+be decoded is unknown, never an error.
 """
 
 from __future__ import annotations
 
-import functools
-import math
+import decimal
 import struct
 from collections.abc import Callable
 from typing import Any, Optional
 
-from delta_sharing_client import optional
 from delta_sharing_client.delta import uuids
 from delta_sharing_client.delta.data_types import DataType, DecimalType, PrimitiveType
-from delta_sharing_client.delta.partition_values import binary_text
-from delta_sharing_client.delta.value_texts import non_finite
-from delta_sharing_client.instants import NANOS_PER_DAY, civil_of, format_clock
+from delta_sharing_client.instants import NANOS_PER_DAY
 
 EXTRA = "iceberg"
-_DAYS = struct.Struct("<i")
-_LAST_YEAR = 9999
-# The classes in pyiceberg.types for the types of Delta schemas.
-_CLASSES = {
-    "boolean": "BooleanType", "integer": "IntegerType", "long": "LongType", "float": "FloatType",
-    "double": "DoubleType", "date": "DateType", "timestamp": "TimestamptzType", "timestamp_ntz": "TimestampType",
-    "timestamp_nanos": "TimestamptzNanoType", "timestamp_nanos_ntz": "TimestampNanoType", "string": "StringType",
-    "binary": "BinaryType", "time": "TimeType", "uuid": "UUIDType",
+_MOST_DECIMAL_BYTES = 16
+_INT, _LONG, _FLOAT, _DOUBLE = (struct.Struct(form) for form in ("<i", "<q", "<f", "<d"))
+# The forms of the types whose values have a fixed length, by that length.
+_NUMBERS = {
+    "boolean": {1: struct.Struct("<?")},
+    "integer": {4: _INT},
+    "long": {4: _INT, 8: _LONG},
+    "float": {4: _FLOAT},
+    "double": {4: _FLOAT, 8: _DOUBLE},
+    "date": {4: _INT},
+}
+NANOS_PER_UNIT = {
+    "timestamp": 1000, "timestamp_ntz": 1000, "timestamp_nanos": 1, "timestamp_nanos_ntz": 1, "time": 1000
 }  # fmt: skip
-_NANOS = {"timestamp": 1000, "timestamp_ntz": 1000, "timestamp_nanos": 1, "timestamp_nanos_ntz": 1, "time": 1000}
-_MICROS = [base for base, nanos in _NANOS.items() if nanos == 1000]
+"""The nanoseconds in one unit of each type of times."""
 Decode = Callable[[bytes], Any]
 DecodePair = Callable[[Optional[bytes], Optional[bytes]], tuple[Any, Any]]
-
-
-@functools.lru_cache(maxsize=256)
-def iceberg_type(data_type: DataType) -> Any:
-    """Return pyiceberg's type, ``None`` for a type whose single values are not compared."""
-    if isinstance(data_type, DecimalType):
-        return optional.load("pyiceberg.types", EXTRA).DecimalType(data_type.precision, data_type.scale)
-    name = _CLASSES.get(data_type.base) if isinstance(data_type, PrimitiveType) else None
-    return None if name is None else getattr(optional.load("pyiceberg.types", EXTRA), name)()
 
 
 def bounds_decoder(data_type: DataType) -> DecodePair | None:
@@ -77,88 +71,49 @@ def value_decoder(data_type: DataType) -> Decode | None:
 
     The decoder returns ``None`` for bytes that are not a value of the type, and for ``NaN``.
     """
-    kind = iceberg_type(data_type)
-    if kind is None:
-        return None
-    from_bytes = optional.load("pyiceberg.conversions", EXTRA).from_bytes
-    base = getattr(data_type, "base", "")
-    nanos = _NANOS.get(base)
+    if isinstance(data_type, DecimalType):
+        scale = data_type.scale
+        return lambda data: unscaled(data, scale)
+    base = data_type.base if isinstance(data_type, PrimitiveType) else ""
+    if base in NANOS_PER_UNIT:
+        return _nanos_decoder(NANOS_PER_UNIT[base], may_be_date=base != "time")
+    return _DECODERS.get(base) or (_number_decoder(_NUMBERS[base]) if base in _NUMBERS else None)
 
+
+def _number_decoder(forms: dict[int, struct.Struct]) -> Decode:
     def decode(data: bytes) -> Any:
-        try:
-            # The bytes are a date, which was written before the column's type was widened.
-            if nanos is not None and len(data) == _DAYS.size and base != "time":
-                return _DAYS.unpack(data)[0] * NANOS_PER_DAY
-            value: Any = uuids.text_of(data) if base == "uuid" else from_bytes(kind, data)
-        except (struct.error, UnicodeDecodeError, ArithmeticError, ValueError):
-            return None
-        if nanos is not None:
-            return value * nanos
+        form = forms.get(len(data))
+        value = None if form is None else form.unpack(data)[0]
         return None if value != value else value
 
     return decode
 
 
-# === Partition values, as Avro has them ===
+def _nanos_decoder(nanos: int, *, may_be_date: bool) -> Decode:
+    def decode(data: bytes) -> Any:
+        if len(data) == _LONG.size:
+            return _LONG.unpack(data)[0] * nanos
+        # Four bytes are a date, which was written before the column's type was widened.
+        is_date = may_be_date and len(data) == _INT.size
+        return _INT.unpack(data)[0] * NANOS_PER_DAY if is_date else None
+
+    return decode
 
 
-def partition_value(raw: Any, data_type: DataType) -> Any:
-    """Return the value of an identity partition field, as in ``ColumnBounds``; ``None`` if unknown or null."""
-    if raw is None:
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
         return None
-    if isinstance(data_type, DecimalType):
-        decode = value_decoder(data_type)
-        return decode(raw) if decode is not None and isinstance(raw, bytes) else None
-    base = data_type.base if isinstance(data_type, PrimitiveType) else ""
-    expected = _RAW.get(base)
-    is_own = expected is not None and type(raw) is expected
-    if not is_own:
+
+
+_DECODERS: dict[str, Decode] = {"string": _text, "binary": bytes, "uuid": uuids.text_of}
+
+
+def unscaled(data: bytes, scale: int) -> decimal.Decimal | None:
+    """Return the decimal of ``scale`` digits after the point whose unscaled value has the bytes ``data``; ``None`` if
+    their number is not that of a decimal."""
+    if not 0 < len(data) <= _MOST_DECIMAL_BYTES:
         return None
-    if base in _MICROS:
-        return raw * 1000
-    if base == "uuid":
-        return uuids.text_of(raw)
-    return None if raw != raw else raw
-
-
-_RAW: dict[str, type] = {
-    "boolean": bool, "integer": int, "long": int, "float": float, "double": float, "date": int, "string": str,
-    "binary": bytes, "time": int, "uuid": bytes,
-    "timestamp": int, "timestamp_ntz": int, "timestamp_nanos": int, "timestamp_nanos_ntz": int,
-}  # fmt: skip
-
-
-def partition_text(raw: Any, data_type: DataType) -> str | None:
-    """Return a partition value as text for a log; ``None`` if a log cannot represent it.
-
-    A log cannot distinguish an empty string from null, and has only the years 0 to 9999. Other values are read from the
-    files.
-    """
-    value = partition_value(raw, data_type)
-    if isinstance(raw, float) and type(raw) is _RAW.get(getattr(data_type, "base", "")):
-        return repr(raw) if math.isfinite(raw) else non_finite(raw)
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    base = data_type.base if isinstance(data_type, PrimitiveType) else "decimal"
-    if base == "date":
-        return _date_text(value)
-    if base == "time":
-        return format_clock(value) if 0 <= value < NANOS_PER_DAY else None
-    if base.startswith("timestamp"):
-        return _timestamp_text(value)
-    if isinstance(value, bytes):
-        return binary_text(value)
-    return f"{value:f}" if base == "decimal" else str(value) or None
-
-
-def _date_text(days: int) -> str | None:
-    year, month, day = civil_of(days)
-    return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= _LAST_YEAR else None
-
-
-def _timestamp_text(nanos: int) -> str | None:
-    days, rest = divmod(nanos, NANOS_PER_DAY)
-    date = _date_text(days)
-    return None if date is None else f"{date} {format_clock(rest)}"
+    number = int.from_bytes(data, "big", signed=True)
+    return decimal.Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

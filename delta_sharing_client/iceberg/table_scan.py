@@ -26,7 +26,14 @@ from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.deletes import FILE_PATH_FIELD_ID, NO_DELETES, DeleteIndex, Deletes, vector_size
 from delta_sharing_client.iceberg.equality_ranges import EqualityRanges
 from delta_sharing_client.iceberg.file_bounds import FileFilter, Skipped
-from delta_sharing_client.iceberg.manifests import File, Manifest, read_manifest, read_manifest_list
+from delta_sharing_client.iceberg.manifests import (
+    UNSTATED,
+    File,
+    Manifest,
+    listed_in_snapshot,
+    read_manifest,
+    read_manifest_list,
+)
 from delta_sharing_client.iceberg.metadata import (
     NO_SNAPSHOT,
     ROW_LINEAGE_VERSION,
@@ -36,9 +43,9 @@ from delta_sharing_client.iceberg.metadata import (
     choose,
     name_mapping,
 )
+from delta_sharing_client.iceberg.partition_types import PartitionTypes, partition_text
 from delta_sharing_client.iceberg.partitioning import BoundField, bind_spec, identity_columns, sources
 from delta_sharing_client.iceberg.positions import PositionDeletes, read_positions, union
-from delta_sharing_client.iceberg.single_values import partition_text
 from delta_sharing_client.iceberg.table_schema import (
     LAST_UPDATED_FIELD,
     ROW_ID_FIELD,
@@ -91,6 +98,7 @@ def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[Bou
             configuration={MODE_PROPERTY: ColumnMappingMode.ID.value},
         ),
         row_lineage=RowLineage(row_id=ROW_ID_FIELD, row_update=LAST_UPDATED_FIELD, may_be_missing=True),
+        empty_is_null=False,
     )
 
 
@@ -186,6 +194,7 @@ class _Snapshot:
         has_statistics = not _may_swap_statistics(table.metadata)
         self.comparable = comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())])
         """The columns that equality deletes can compare."""
+        self._partitions = PartitionTypes(table.metadata.specs, self.comparable)
         self._ranges = EqualityRanges(self.comparable if has_statistics else {}, table.metadata.specs)
         self._filter = None
         if bound.skipping is not None:
@@ -247,22 +256,26 @@ class _Snapshot:
                 "without encryption.",
                 feature="encryption",
             )
-        if snapshot.manifest_list is None:
-            raise UnsupportedFeatureError(
-                "The snapshot has no manifest list; this client does not support such snapshots, which only the first "
-                "Iceberg writers created. Ask the provider to commit a new snapshot.",
-                feature="snapshots without a manifest list",
+        if snapshot.manifest_list is not None:
+            name = snapshot.manifest_list
+            listed = read_manifest_list(self._table.files.read(name), name)
+        elif snapshot.manifests is not None:
+            name = f"snapshot {snapshot.snapshot_id}"
+            listed = listed_in_snapshot(snapshot.manifests, name)
+        else:
+            raise DataError(
+                f"The table's metadata must state the manifest list or the manifests of the snapshot "
+                f"{snapshot.snapshot_id}, but states neither.",
+                table=self._table.name,
             )
-        data = self._table.files.read(snapshot.manifest_list)
-        listed = read_manifest_list(data, snapshot.manifest_list)
         count = (snapshot.summary or {}).get("total-data-files")
         if not listed and count not in (None, "0"):
             raise DataError(
                 f"The manifest list is empty, but the snapshot states {count} data files; the list may be truncated.",
-                file_id=snapshot.manifest_list,
+                file_id=name,
             )
         for manifest in listed:
-            if manifest.spec_id not in self._specs:
+            if manifest.spec_id not in (*self._specs, UNSTATED):
                 raise DataError(
                     f"A manifest has the partition spec {manifest.spec_id}, which the table's metadata does not list.",
                     file_id=manifest.path,
@@ -270,7 +283,7 @@ class _Snapshot:
         return [one for one in listed if one.may_have_files and self._may_match(one)]
 
     def _may_match(self, manifest: Manifest) -> bool:
-        if self._filter is None or self._filter.may_have_matches(manifest):
+        if self._filter is None or manifest.spec_id == UNSTATED or self._filter.may_have_matches(manifest):
             return True
         if not manifest.is_of_deletes:
             self._skipped[Skipped.BY_PARTITION] += (manifest.added_files or 0) + (manifest.existing_files or 0)
@@ -287,7 +300,7 @@ class _Snapshot:
                 manifest = waiting.popleft()
                 under_way.append((manifest, pool.submit(self._table.files.read, manifest.path)))
             manifest, data = under_way.popleft()
-            yield from read_manifest(self._result(data), manifest, statistics=statistics)
+            yield from read_manifest(self._result(data), manifest, statistics=statistics, partitions=self._partitions)
 
     def _result(self, future: Future[T]) -> T:
         while True:
@@ -338,11 +351,11 @@ class _Snapshot:
             name, key, column = field.source.field.name, str(field.field_id), field.source.field
             if key not in file.partition:
                 continue
-            raw = file.partition[key]
-            text = partition_text(raw, column.type) if field.is_constant else None
-            if field.is_constant and (text is not None or raw is None):
+            value = file.partition[key]
+            text = partition_text(value, column.type) if field.is_constant else None
+            if field.is_constant and (text is not None or value is None):
                 values[name] = text
-            elif column.field_id is not None and (raw is not None or INITIAL_DEFAULT_KEY in column.metadata):
+            elif column.field_id is not None and (value is not None or INITIAL_DEFAULT_KEY in column.metadata):
                 required.append(column.field_id)
         return values, tuple(required)
 

@@ -17,11 +17,13 @@ from delta_sharing_client.delta.data_types import (
     FIELD_ID_KEY,
     INITIAL_DEFAULT_KEY,
     PHYSICAL_NAME_KEY,
+    WAS_UNKNOWN_KEY,
     ColumnPath,
     DecimalType,
     PrimitiveType,
     StructField,
     StructType,
+    is_void,
 )
 from delta_sharing_client.delta.schema import MAX_NESTING, parse_schema, simple_type
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
@@ -70,11 +72,18 @@ def schema_string(schema: dict[str, Any], properties: Mapping[str, str] | None =
 def comparable_columns(schemas: Iterable[dict[str, Any]]) -> dict[int, StructField]:
     """Return the columns of ``schemas`` that equality deletes can compare, by field id, as the first schema has them.
 
-    Each is pruned to one column of a simple type, below structs, that may be null.
+    Each is pruned to one column of a simple type, below structs, that may be null. One that has the type 'unknown' in
+    one of the schemas is marked: files of that time do not have it.
     """
     columns: dict[int, StructField] = {}
+    unknown: set[int] = set()
     for schema in schemas:
-        _collect(parse_schema(schema_string(schema)), (), columns)
+        of_schema: dict[int, StructField] = {}
+        unknown |= _collect(parse_schema(schema_string(schema)), (), of_schema)
+        columns = of_schema | columns
+    for field_id in unknown:
+        column = columns[field_id]
+        columns[field_id] = dataclasses.replace(column, metadata={**column.metadata, WAS_UNKNOWN_KEY: True})
     return columns
 
 
@@ -94,15 +103,20 @@ def reuses_names(schemas: Iterable[dict[str, Any]]) -> bool:
     return False
 
 
-def _collect(struct: StructType, above: tuple[StructField, ...], columns: dict[int, StructField]) -> None:
+def _collect(struct: StructType, above: tuple[StructField, ...], columns: dict[int, StructField]) -> set[int]:
+    """Add the columns of simple types to ``columns``; return the ids of those of the type 'unknown'."""
+    unknown: set[int] = set()
     for item in struct.fields:
         if isinstance(item.type, StructType):
-            _collect(item.type, (*above, item), columns)
+            unknown |= _collect(item.type, (*above, item), columns)
         elif isinstance(item.type, (PrimitiveType, DecimalType)) and item.field_id is not None:
             pruned = dataclasses.replace(item, nullable=True)
             for parent in reversed(above):
                 pruned = dataclasses.replace(parent, type=StructType((pruned,)), nullable=True)
             columns.setdefault(item.field_id, pruned)
+            if is_void(item.type):
+                unknown.add(item.field_id)
+    return unknown
 
 
 def _struct(node: dict[str, Any], path: tuple[str, ...], depth: int) -> dict[str, Any]:

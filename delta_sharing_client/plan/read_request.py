@@ -189,6 +189,8 @@ class TableState:
         The version described; ``None`` if it is not known yet.
     row_lineage:
         The columns of its row lineage; ``None`` if the table's properties name them, as in a Delta table.
+    empty_is_null:
+        Whether an empty partition value is null, as in a Delta table.
     urls:
         The source of new URLs when those of the response expire.
     allowed:
@@ -202,6 +204,7 @@ class TableState:
     protocol: Protocol
     metadata: Metadata
     row_lineage: RowLineage | None = None
+    empty_is_null: bool = True
     urls: UrlSource | None = None
     allowed: Allowed = ONLY_HTTPS
     query_id: str | None = None

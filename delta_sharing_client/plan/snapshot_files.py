@@ -228,6 +228,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         schema=schema,
         mapping_mode=table.mapping_mode,
         partition_columns=partition_columns,
+        empty_is_null=table.empty_is_null,
         output=output,
         filters=filter_columns(schema, request.skipping, partition_columns, added),
         predicate=request.filter,
@@ -291,7 +292,13 @@ class _FileFilter:
         partitions = set(context.partition_columns)
         unbounded = {path for path in unbounded_paths(predicate, context.options) if path[0] not in partitions}
         paths = [path for path in columns_of(predicate) - unbounded if context.schema.find(path[0]) is not None]
-        self._reader = StatisticsReader(context.schema, context.mapping_mode, context.partition_columns, paths)
+        self._reader = StatisticsReader(
+            context.schema,
+            context.mapping_mode,
+            context.partition_columns,
+            paths,
+            empty_is_null=context.empty_is_null,
+        )
         conjuncts = predicate.children if isinstance(predicate, And) else (predicate,)
         own = [part for part in conjuncts if {path[0] for path in columns_of(part)} <= partitions]
         self._added = {column.name: column.origin for column in context.filters if column.field is None}

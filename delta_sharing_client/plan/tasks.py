@@ -199,6 +199,8 @@ class ScanContext:
         Name for messages, and the version that is read (the last one of a change feed).
     schema, mapping_mode, partition_columns:
         Logical schema of the snapshot, its column mapping, and the logical names of its partition columns.
+    empty_is_null:
+        Whether an empty partition value is null, as in a Delta table.
     output, filters:
         The columns of every batch, and the columns that the predicate needs, each with its source.
     predicate:
@@ -242,6 +244,7 @@ class ScanContext:
     predicate: Expression | None
     options: ReadOptions
     pushed_predicate: Expression | None = None
+    empty_is_null: bool = True
     row_lineage: RowLineage | None = None
     equality_columns: Mapping[int, StructField] = dataclasses.field(default_factory=dict)
     name_mapping: NameMapping | None = None

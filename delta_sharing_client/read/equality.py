@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
+from delta_sharing_client.delta.data_types import WAS_UNKNOWN_KEY
 from delta_sharing_client.errors import DataError, about_file
 from delta_sharing_client.fetch.source import Reader, RemoteFile
 from delta_sharing_client.options import VariantAs
@@ -22,6 +23,7 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.plan.tasks import EqualityDeletesRef, FileTask, ScanContext
+from delta_sharing_client.read.absent import nulls
 from delta_sharing_client.read.align import Aligner
 from delta_sharing_client.read.layout import delete_column
 
@@ -139,16 +141,20 @@ class EqualityDeletes:
             )
         names = self._context.name_mapping
         aligner = Aligner(footer.arrow, ColumnMappingMode.ID, VariantAs.STRUCT, names=names)
-        files = [aligner.column(delete_column(self._context, field_id)) for field_id in ref.ids]
-        for field_id, file in zip(ref.ids, files, strict=True):
-            if not file.leaves:
+        items = [delete_column(self._context, field_id) for field_id in ref.ids]
+        files = [aligner.column(item) for item in items]
+        for field_id, item, file in zip(ref.ids, items, files, strict=True):
+            if not file.leaves and not item.metadata.get(WAS_UNKNOWN_KEY):
                 raise DataError(f"The equality delete file has no column with the field id {field_id}.")
         leaves = sorted({leaf for file in files for leaf in file.leaves})
-        tops = {top: place for place, top in enumerate(sorted({file.top for file in files}))}
+        tops = {top: place for place, top in enumerate(sorted({file.top for file in files if file.leaves}))}
         reader = open_reader(pa.BufferReader(data), footer.metadata)
         groups = list(range(footer.metadata.num_row_groups))
         table = reader.read_row_groups(groups, column_indices=leaves)
-        columns = [leaf_of(file.apply(_whole(table.column(tops[file.top])))) for file in files]
+        columns = [
+            leaf_of(file.apply(_whole(table.column(tops[file.top]))) if file.leaves else nulls(ref.records, file.type))
+            for file in files
+        ]
         return pa.table(columns, names=[str(field_id) for field_id in ref.ids])
 
 

@@ -139,7 +139,9 @@ class Shape:
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
-                values[column.name] = parse_partition_value(text, column.field.type, column=column.name)
+                values[column.name] = parse_partition_value(
+                    text, column.field.type, column=column.name, empty_is_null=self.context.empty_is_null
+                )
             elif change is not None and (value := change.value(column.origin)) is not None:
                 values[column.name] = value
         return values
@@ -154,7 +156,9 @@ class Shape:
             if column.origin is Origin.PARTITION:
                 assert column.field is not None
                 text = self._partition_text(task, column.field)
-                value = partition_bound(text, column.field.type, column=column.name)
+                value = partition_bound(
+                    text, column.field.type, column=column.name, empty_is_null=self.context.empty_is_null
+                )
                 # A float has no bounds, because NaN and signed zeros cannot be bounds; the entry only says that it is
                 # not null. Without the entry, the column would count as missing from the file: as null in every row.
                 bound = None if isinstance(value, float) else value
@@ -188,7 +192,8 @@ class Shape:
         column = self.context.schema.find(field.name)
         if column is None or column.field_id != field.field_id or not self._has_value(field, task.partition_values):
             return None
-        value = parse_partition_value(self._partition_text(task, field), field.type, column=field.name)
+        text, empty_is_null = self._partition_text(task, field), self.context.empty_is_null
+        value = parse_partition_value(text, field.type, column=field.name, empty_is_null=empty_is_null)
         return pa.scalar(value, arrow)
 
     def _partition_text(self, task: FileTask, field: StructField) -> Union[str, None]:

@@ -687,16 +687,6 @@ def test_empty_manifest_list_is_an_error(made: HandMade, server: IcebergServer) 
     assert server.table().scan().count() == 0
 
 
-def test_old_snapshots_without_a_manifest_list_are_refused(made: HandMade, server: IcebergServer) -> None:
-    _committed(made, ROWS)
-    del made.metadata["snapshots"][0]["manifest-list"]
-    made.metadata["snapshots"][0]["manifests"] = ["file:///x"]
-    server.share("t", made.metadata)
-
-    with pytest.raises(UnsupportedFeatureError, match="has no manifest list"):
-        server.table().scan().to_arrow()
-
-
 def test_table_that_only_its_server_can_plan_is_refused(made: HandMade, server: IcebergServer) -> None:
     _committed(made, ROWS)
     server.share("t", made.metadata, config={"scan-planning-mode": "server"})

@@ -79,7 +79,6 @@ LACKING = pa.table(
     ("name", "value", "column"),
     [
         ("x", 5, "s.x"),
-        ("b", "", "b"),
         ("at", BEYOND, "at"),
         ("day", -800_000, "day"),
         ("clock", 86_400_000_000, "clock"),
@@ -116,6 +115,7 @@ def test_missing_struct_with_a_partition_value_is_refused(server: IcebergServer,
         ("b", None, "b", [None, None]),
         ("b", "__HIVE_DEFAULT_PARTITION__", "b", ["__HIVE_DEFAULT_PARTITION__"] * 2),
         ("b", "%20/'", "b", ["%20/'"] * 2),
+        ("b", "", "b", ["", ""]),
         ("clock", 28_800_000_001, "clock", [datetime.time(8, 0, 0, 1)] * 2),
         ("key", b"\xff" * 16, "key", ["ffffffff-ffff-ffff-ffff-ffffffffffff"] * 2),
     ],
@@ -132,6 +132,40 @@ def test_missing_column_has_the_partition_value(
         shown = str(expected[0]).replace("'", "''")
         assert table.scan(columns=["a"], filter=f"{column} = '{shown}'").to_arrow()["a"].to_pylist() == [1, 2]
         assert table.scan(filter=f"{column} > '{shown}'").plan().skipped.by_partition == 1
+
+
+def test_empty_partition_value_is_not_null(server: IcebergServer, tmp_path: Path) -> None:
+    columns = [
+        COLUMNS[0],
+        {"id": 2, "name": "b", "required": False, "type": "binary"},
+        {**COLUMNS[1], "id": 3, "name": "t"},
+    ]
+    made = HandMade(tmp_path / "t", columns)
+    fields = [{"name": name, "transform": "identity", "source-id": number, "field-id": 1000 + number}
+              for number, name in ((2, "b"), (3, "t"))]  # fmt: skip
+    made.metadata["partition-specs"] = [{"spec-id": 0, "fields": fields}]
+    values: list[dict[str, Any]] = [{"b": b"", "t": ""}, {"b": None, "t": None}, {"b": b"\0", "t": " "}]
+    # The second file of each partition has the columns, too.
+    rows = [pa.table({"a": [number]}) for number in range(3)]
+    rows += [pa.table({"a": [number + 3], **{key: [value] for key, value in one.items() if value is not None}})
+             for number, one in enumerate(values)]  # fmt: skip
+    files = [made.data_file(one, partition=values[number % 3]) for number, one in enumerate(rows)]
+    gone = made.equality_deletes(pa.table({"t": [""], "a": [3]}), ["t", "a"], partition=values[0])
+    partition = [("b", 1002, "bytes"), ("t", 1003, "string")]
+    made.commit([made.manifest(files, partition=partition)])
+    table = _table(server, made)
+
+    expected = [{"a": number, **values[number % 3]} for number in range(6)]
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: int(row["a"])) == expected
+    for condition, wanted in (
+        ("t = ''", [0, 3]), ("t IS NULL", [1, 4]), ("t IS NOT NULL", [0, 2, 3, 5]), ("t > ''", [2, 5]),
+        ("b = X''", [0, 3]), ("b IS NULL", [1, 4]), ("t <> '' OR b > X''", [2, 5]), ("length(t) = 0", [0, 3]),
+    ):  # fmt: skip
+        assert sorted(table.scan(filter=condition).to_arrow()["a"].to_pylist()) == wanted, condition
+    assert table.scan(filter="t = ''").plan().skipped.by_partition == 4
+    made.commit([{**made.manifest(files, partition=partition), "sequence_number": 1},
+                 made.manifest([gone], content=1, partition=partition)])  # fmt: skip
+    assert sorted(_table(server, made).to_arrow()["a"].to_pylist()) == [0, 1, 2, 4, 5]
 
 
 def test_null_partition_value_with_a_default_is_refused(server: IcebergServer, tmp_path: Path) -> None:

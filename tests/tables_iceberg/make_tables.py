@@ -489,6 +489,50 @@ def equality_delete(
     t.spark.sql(f"REFRESH TABLE {t.full_name}")
 
 
+def _widened_deletes(t: Table, version: int) -> None:
+    """Write the table of deletes whose partition values have wider types than those of older data files."""
+    # Position deletes belong to a partition, not to a data file.
+    t.create(
+        "id INT, g DECIMAL(9,2), n INT, x FLOAT, v STRING", version, "PARTITIONED BY (g, n, x)",
+        **MERGE_ON_READ, write_delete_granularity="partition",
+    )  # fmt: skip
+    rows = (
+        "SELECT /*+ COALESCE(1) */ CAST(id AS INT) + {first}, element_at(array(1.50, -2.25, NULL), CAST(id % 3 AS INT) + 1), "
+        "element_at(array(1, -7), CAST(id % 2 AS INT) + 1), "
+        "element_at(array(0.5f, CAST('-0.0' AS FLOAT), 0.0f, CAST('NaN' AS FLOAT)), CAST(id % 4 AS INT) + 1), "
+        "concat('v', CAST(id / 12 AS INT)) FROM range(0, 48)"
+    )
+    t.sql("INSERT INTO {t} " + rows.replace("{first}", "0"))
+    t.sql(*(f"ALTER TABLE {{t}} ALTER COLUMN {column} TYPE {kind}"
+            for column, kind in (("g", "DECIMAL(18,2)"), ("n", "BIGINT"), ("x", "DOUBLE"))))  # fmt: skip
+    t.sql("DELETE FROM {t} WHERE id % 7 = 0")
+    for partition, gone in (
+        ("g=1.50/n=1/x=0.5", "v0"), ("g=-2.25/n=-7/x=-0.0", "v3"), ("g=1.50/n=-7/x=NaN", "v1"),
+        ("g=__HIVE_DEFAULT_PARTITION__/n=1/x=0.0", "v2"),
+    ):  # fmt: skip
+        equality_delete(t, ["v"], [{"v": gone}], partition)
+    t.sql("INSERT INTO {t} " + rows.replace("{first}", "100"), "DELETE FROM {t} WHERE id % 9 = 1")
+    # Spark cannot read the snapshot of the narrower types any more.
+    table = t.java()
+    first = min(table.snapshots(), key=lambda one: one.sequenceNumber())
+    table.expireSnapshots().expireSnapshotId(first.snapshotId()).cleanExpiredFiles(False).commit()
+    t.sql("REFRESH TABLE {t}")
+    t.filters = [
+        "g = 1.50", "g = -2.25", "g > 1.5", "g >= 1.5", "g < 0", "g IS NULL", "n = 1", "n < 0", "n > 3000000000", "x = 0.5",
+        "x > 0 AND x < 1", "g = 1.50 AND n = 1 AND x = 0.5", "g IN (1.50, 3) AND v = 'v0'", "id < 10 AND g IS NOT NULL",
+    ]  # fmt: skip
+
+
+@maker
+def widened_deletes(t: Table) -> None:
+    _widened_deletes(t, 2)
+
+
+@maker
+def widened_vectors(t: Table) -> None:
+    _widened_deletes(t, 3)
+
+
 # --- partitions ---
 
 PARTITION_COLUMNS = (

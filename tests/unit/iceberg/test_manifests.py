@@ -12,10 +12,12 @@ from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.iceberg.deletes import NO_DELETES, DeleteIndex, partition_key
 from delta_sharing_client.iceberg.manifests import Content, File, Manifest, read_manifest, read_manifest_list
 from delta_sharing_client.iceberg.metadata import PartitionField, PartitionSpec
+from delta_sharing_client.iceberg.partition_types import PartitionTypes, Undecoded
 from delta_sharing_client.iceberg.positions import read_positions, union
 from mock_server.iceberg_avro import MANIFEST_LIST_SCHEMA, avro_file, manifest_schema
 from tests.iceberg.hand_made import HandMade
 
+PARTITIONS = PartitionTypes({0: PartitionSpec(0, []), 1: PartitionSpec(1, [])}, {})
 COLUMNS = [{"id": 1, "name": "a", "required": False, "type": "long"}]
 
 
@@ -40,7 +42,7 @@ def _read(made: HandMade, files: list[dict[str, Any]], **fields: Any) -> list[Fi
     entry = {"sequence_number": 7, "min_sequence_number": 0, **made.manifest(files, **fields)}
     (manifest,) = read_manifest_list(avro_file(MANIFEST_LIST_SCHEMA, [entry]), "list.avro")
     data = Path(manifest.path.removeprefix("file://")).read_bytes()
-    return list(read_manifest(data, manifest, statistics=range(1, 10)))
+    return list(read_manifest(data, manifest, statistics=range(1, 10), partitions=PARTITIONS))
 
 
 def test_added_files_inherit_the_sequence_number(made: HandMade) -> None:
@@ -126,7 +128,7 @@ def test_an_unknown_status_is_refused() -> None:
     manifest = Manifest(path="m.avro", length=len(data), spec_id=0)
 
     with pytest.raises(DataError, match="found the status 3"):
-        list(read_manifest(data, manifest, statistics=range(1, 10)))
+        list(read_manifest(data, manifest, statistics=range(1, 10), partitions=PARTITIONS))
 
 
 def test_partition_spec_of_a_manifest_is_checked(made: HandMade) -> None:
@@ -254,10 +256,19 @@ def test_delete_files_in_other_formats_are_refused(name: str) -> None:
 
 
 def test_partitions_compare_floats_by_bits() -> None:
-    keys = [partition_key(_live("d", 1, partition={"1000": value})) for value in (0.0, -0.0, float("nan"))]
+    keys = [partition_key(_live("d", 1, partition={"1000": value}), SPECS[1]) for value in (0.0, -0.0, float("nan"))]
 
     assert len(set(keys)) == 3
-    assert partition_key(_live("d", 1, partition={"1000": float("nan")})) == keys[2]
+    assert partition_key(_live("d", 1, partition={"1000": float("nan")}), SPECS[1]) == keys[2]
+
+
+def test_partition_value_of_another_type_cannot_be_compared_with_those_of_deletes() -> None:
+    strange = _live("d", 5, partition={"1000": Undecoded("text")})
+
+    with pytest.raises(DataError, match="not of the type of its column") as caught:
+        DeleteIndex([_equality(6)], SPECS).of(strange)
+    assert caught.value.file_id == "d"
+    assert DeleteIndex([], SPECS).of(strange) is NO_DELETES
 
 
 # --- position delete files ---

@@ -20,12 +20,13 @@ from pyiceberg.utils.decimal import decimal_to_bytes
 
 from delta_sharing_client.delta.data_types import DecimalType, PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.partition_values import parse_partition_value
+from delta_sharing_client.iceberg.avro import StoredType
 from delta_sharing_client.iceberg.metadata import PartitionField, PartitionSpec
+from delta_sharing_client.iceberg.partition_types import PartitionTypes, Undecoded, partition_text
 from delta_sharing_client.iceberg.partitioning import (
     BoundField,
     FieldSummary,
     Source,
-    Transform,
     bind_spec,
     bucket_of,
     equal_values,
@@ -33,7 +34,8 @@ from delta_sharing_client.iceberg.partitioning import (
     possible_buckets,
     sources,
 )
-from delta_sharing_client.iceberg.single_values import bounds_decoder, partition_text, value_decoder
+from delta_sharing_client.iceberg.single_values import bounds_decoder, value_decoder
+from delta_sharing_client.iceberg.transforms import Transform
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.values import Clock, Day, Moment, Zone
@@ -45,6 +47,18 @@ _OLDEST, _NEWEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseco
 
 def _field(transform: str, data_type: Any) -> BoundField:
     return BoundField(0, 1000, Transform.parse(transform), Source(("c",), StructField("c", data_type)))
+
+
+def _decoded(raw: Any, transform: str, data_type: Any) -> Any:
+    """Return the partition value that a manifest has as ``raw``, in the Avro type that Iceberg writes."""
+    spec = PartitionSpec(0, [PartitionField("p", transform, 1, field_id=1000)])
+    types = PartitionTypes({0: spec}, {1: StructField("c", data_type)})
+    return types.decoder(0, {"1000": _stored_as(raw)})({"1000": raw})["1000"]
+
+
+def _stored_as(raw: Any) -> StoredType:
+    names = {bool: "boolean", int: "long", float: "double", str: "string", bytes: "bytes"}
+    return StoredType(names.get(type(raw), "null"))
 
 
 # --- hashes (Iceberg, Appendix B) ---
@@ -126,7 +140,9 @@ def test_constants_that_do_not_fit_the_type_have_no_bucket(value: Any, data_type
 
 
 def _check_inside(field: BoundField, raw: Any, value: Any) -> None:
-    bounds = field.bounds(raw, 3)
+    name, width = field.transform
+    transform = f"{name}[{width}]" if width else name
+    bounds = field.bounds(_decoded(raw, transform, field.source.field.type), 3)
     if bounds is None:
         return
     met("bounded")
@@ -231,8 +247,10 @@ def test_nan_is_not_a_bound() -> None:
 
 @pytest.mark.parametrize("raw", ["text", b"bytes", 1.5, True])
 def test_values_of_a_wrong_type_give_no_bounds(raw: Any) -> None:
-    assert _field("identity", PrimitiveType("long")).bounds(raw, 1) is None
-    assert _field("day", PrimitiveType("date")).bounds(raw, 1) is None
+    for name, data_type in (("identity", PrimitiveType("long")), ("day", PrimitiveType("date"))):
+        value = _decoded(raw, name, data_type)
+        assert value == Undecoded(raw)
+        assert _field(name, data_type).bounds(value, 1) is None
 
 
 # --- manifests ---
@@ -358,7 +376,7 @@ def test_partition_value_round_trips_through_text(pair: tuple[Any, Any]) -> None
     met("floating", isinstance(pair[0], float))
     raw, data_type = pair
 
-    text = partition_text(raw, data_type)
+    text = partition_text(_decoded(raw, "identity", data_type), data_type)
     found = parse_partition_value(text, data_type)
 
     assert text
@@ -372,7 +390,7 @@ def test_partition_value_round_trips_through_text(pair: tuple[Any, Any]) -> None
 @given(st.decimals(-(10**30), 10**30, places=2))
 def test_decimal_round_trips_through_partition_text(value: Decimal) -> None:
     met("negative", value < 0)
-    text = partition_text(decimal_to_bytes(value), _DECIMAL)
+    text = partition_text(_decoded(decimal_to_bytes(value), "identity", _DECIMAL), _DECIMAL)
 
     assert parse_partition_value(text, _DECIMAL) == value
 
@@ -380,8 +398,6 @@ def test_decimal_round_trips_through_partition_text(value: Decimal) -> None:
 @pytest.mark.parametrize(
     ("raw", "kind"),
     [
-        ("", "string"),
-        (b"", "binary"),
         (-800_000, "date"),
         (2**62, "timestamp"),
         ("x", "long"),
@@ -392,8 +408,17 @@ def test_decimal_round_trips_through_partition_text(value: Decimal) -> None:
         ("0" * 16, "uuid"),
     ],
 )
-def test_invalid_or_empty_partition_values_have_no_text(raw: Any, kind: str) -> None:
-    assert partition_text(raw, PrimitiveType(kind)) is None
+def test_invalid_partition_values_have_no_text(raw: Any, kind: str) -> None:
+    data_type = PrimitiveType(kind)
+
+    assert partition_text(_decoded(raw, "identity", data_type), data_type) is None
+
+
+def test_empty_text_and_bytes_are_not_null() -> None:
+    assert partition_text("", PrimitiveType("string")) == ""
+    assert partition_text(b"", PrimitiveType("binary")) == ""
+    assert parse_partition_value("", PrimitiveType("string"), empty_is_null=False) == ""
+    assert parse_partition_value("", PrimitiveType("binary"), empty_is_null=False) == b""
 
 
 # --- bounds of columns, as bytes (Iceberg, Appendix D) ---
