@@ -186,6 +186,11 @@ class FaultSet:
             else:
                 self._left.pop(name, None)
 
+    def left(self, name: str) -> int | None:
+        """Return how many more responses will have the fault called ``name``; ``None`` if it has no limit."""
+        with self._lock:
+            return self._left[name][1]
+
     def take(self, name: str, target: Target = Target.API, *, active: int | None = None) -> Fault | None:
         """Return the fault if this response must have it, and count the response.
 

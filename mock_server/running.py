@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Union
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from delta_sharing_client.redact import Secret
 
@@ -194,7 +195,7 @@ def authority_path(profile: Path) -> Path:
     return profile.with_suffix(".pem")
 
 
-def uvicorn_config(app: SharingServer, tls: TlsFiles | None = None) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp, tls: TlsFiles | None = None) -> uvicorn.Config:
     """Return the uvicorn configuration for an application: no access log, our connection class, a quick shutdown."""
     return uvicorn.Config(
         app,
@@ -254,6 +255,24 @@ class _PromptServer(uvicorn.Server):
 
 
 @contextlib.contextmanager
+def serving(config: uvicorn.Config, listening: socket.socket) -> Iterator[None]:
+    """Serve an application in a thread, on the bound socket ``listening``, during a ``with`` block."""
+    server = _PromptServer(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="mock_server", daemon=True)
+    thread.start()
+    deadline = time.monotonic() + _START_SECONDS
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > deadline:
+            raise RuntimeError("the mock server did not start")
+        time.sleep(0.002)
+    try:
+        yield
+    finally:
+        server.end()
+        thread.join(timeout=10)
+
+
+@contextlib.contextmanager
 def _in_thread(
     tables: TablesArgument, directory: Path, options: dict[str, Any], assets: tuple[AssetEntry, ...]
 ) -> Iterator[RunningServer]:
@@ -264,23 +283,13 @@ def _in_thread(
     app = create_app(config)
     path = directory / "profile.share"
     files = None if config.tls is None else prepare(config.tls, directory, authority_path(path))
-    server = _PromptServer(uvicorn_config(app, files))
-    with bind(config.host, config.port) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="mock_server", daemon=True)
-        thread.start()
-        deadline = time.monotonic() + _START_SECONDS
-        while not server.started:
-            if not thread.is_alive() or time.monotonic() > deadline:
-                raise RuntimeError("the mock server did not start")
-            time.sleep(0.002)
+    with bind(config.host, config.port) as listening, contextlib.ExitStack() as stack:
+        # The files are removed after the server has ended.
+        stack.callback(app.close)
+        stack.enter_context(serving(uvicorn_config(app, files), listening))
         profile = profile_for(app, listening)
         write_profile(profile, path)
-        try:
-            yield _ThreadServer(profile, path, app)
-        finally:
-            server.end()
-            thread.join(timeout=10)
-            app.close()
+        yield _ThreadServer(profile, path, app)
 
 
 @contextlib.contextmanager

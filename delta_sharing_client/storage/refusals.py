@@ -30,6 +30,7 @@ _ADVICE = {
     "InvalidToken": _ENDPOINT,
     "NoSuchBucket": _PATH_STYLE,
     "InvalidBucketName": _PATH_STYLE,
+    "ContainerNotFound": "the container does not exist; check 'endpoint' in 'storage_options', or ask the provider",
     "PermanentRedirect": _REGION_ADVICE,
     "TemporaryRedirect": _REGION_ADVICE,
     "AuthorizationHeaderMalformed": _REGION_ADVICE,

@@ -135,6 +135,7 @@ def test_refusals_for_which_credentials_are_renewed(status: int, code: str, expe
     [
         ("InvalidAccessKeyId", "", None, "if the bucket is not in AWS, set 'endpoint' in 'storage_options'"),
         ("NoSuchBucket", "eu-west-1", None, "check 'endpoint' in 'storage_options', and set"),
+        ("ContainerNotFound", "", 404, "the container does not exist; check 'endpoint'"),
         ("AuthorizationHeaderMalformed", "eu-west-1", None, "set 'region' to 'eu-west-1' in 'storage_options'"),
         ("", "eu-west-1", 301, "set 'region' to 'eu-west-1' in 'storage_options'"),
         ("", "", 307, "set 'region' in 'storage_options'"),
