@@ -16,6 +16,9 @@ unchanged.
 
 from __future__ import annotations
 
+# Imported now, because Python refuses to import it once the main thread has ended. Threads may still read then, and
+# most of our modules, asyncio among them, need it.
+import concurrent.futures.thread as _pools  # noqa: F401
 import importlib
 from typing import TYPE_CHECKING
 

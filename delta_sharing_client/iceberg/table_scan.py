@@ -12,7 +12,7 @@ import dataclasses
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace as structs_replace
@@ -64,6 +64,7 @@ from delta_sharing_client.plan.tasks import (
     ScanStream,
     SkippedFiles,
 )
+from delta_sharing_client.threads import Threads
 
 # The number of metadata files that are downloaded ahead.
 _AHEAD = 16
@@ -219,7 +220,7 @@ class _Snapshot:
     def tasks(self) -> Generator[FileTask, None, None]:
         if self._choice.snapshot is None:
             return
-        pool = ThreadPoolExecutor(_AHEAD, "iceberg-metadata")
+        pool = Threads(_AHEAD, "iceberg-metadata")
         try:
             manifests = self._manifests()
             of_deletes = [manifest for manifest in manifests if manifest.is_of_deletes]
@@ -290,7 +291,7 @@ class _Snapshot:
         return False
 
     def _files(
-        self, manifests: Sequence[Manifest], pool: ThreadPoolExecutor, statistics: frozenset[int]
+        self, manifests: Sequence[Manifest], pool: Threads, statistics: frozenset[int]
     ) -> Generator[File, None, None]:
         """Yield the files of ``manifests``, in order; the next manifests are downloaded meanwhile."""
         waiting = deque(manifests)
@@ -319,9 +320,7 @@ class _Snapshot:
         self._skipped_bytes += file.size
         return True
 
-    def _shared(
-        self, file: File, values: dict[str, str | None], deletes: Deletes, pool: ThreadPoolExecutor
-    ) -> SharedFile:
+    def _shared(self, file: File, values: dict[str, str | None], deletes: Deletes, pool: Threads) -> SharedFile:
         if file.format != "parquet":
             raise UnsupportedFeatureError(
                 f"The table has data files in the format '{file.format[:40]}', but this client reads Parquet only. Ask "
@@ -359,7 +358,7 @@ class _Snapshot:
                 required.append(column.field_id)
         return values, tuple(required)
 
-    def _vector(self, file: File, deletes: Deletes, pool: ThreadPoolExecutor) -> DeletionVectorDescriptor | None:
+    def _vector(self, file: File, deletes: Deletes, pool: Threads) -> DeletionVectorDescriptor | None:
         if deletes.vector is not None:
             return DeletionVectorDescriptor(
                 "p",

@@ -16,7 +16,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import ThreadPoolExecutor as AnyExecutor  # noqa: TID251 - asyncio requires a subclass of it
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ LISTEN_SECONDS = 0.25
 """A signal that arrives just before a wait begins is handled when that wait ends, so waits are short and repeated."""
 
 
-class _DaemonThreads(ThreadPoolExecutor):
+class _DaemonThreads(AnyExecutor):
     """One daemon thread per call, for calls that wait for the network.
 
     At exit the interpreter waits for the threads of the standard executor, however long their calls take.
