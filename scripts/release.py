@@ -1,6 +1,7 @@
 """Say whether a commit may be released under a tag: python scripts/release.py v0.2.0
 
-The package, the change log and the conda recipe must name the tag's version, and the change log a day.
+The package, the change log and the conda recipe must name the tag's version, and the change log a day. The page about
+releases of dependencies that return wrong data must have been reviewed for this version.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
     newest = re.findall(r"^## (.*)$", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
     if not re.fullmatch(rf"{re.escape(version)}, \d{{4}}-\d\d-\d\d", newest):
         found.append(f"CHANGELOG.md begins with '{newest}', not with '{version}, YYYY-MM-DD'.")
+    page = (root / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    reviewed = re.findall(r"^Reviewed for version (\S+) on \d{4}-\d\d-\d\d\.$", page, re.MULTILINE)
+    if reviewed != [version]:
+        found.append(
+            f"docs/dependencies.md was reviewed for {', '.join(reviewed) or 'no version'}, not {version}. Look in the "
+            "issue trackers of the dependencies for releases that return wrong data, and change the page."
+        )
     return found
 
 

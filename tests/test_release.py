@@ -116,6 +116,16 @@ def test_extras_contain_no_developer_packages() -> None:
     assert not groups & set(PROJECT["optional-dependencies"])
 
 
+def test_page_of_dependencies_has_each_excluded_release() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    lines = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
+    requirements = [Requirement(line) for line in lines]
+    excluded = {f"{one.name}{item}" for one in requirements for item in one.specifier if item.operator == "!="}
+
+    assert excluded == set(re.findall(r"excludes `(\S+)`", page))
+    assert "pyarrow!=25.0.0" in excluded
+
+
 def test_conda_recipe_has_the_requirements_of_the_package() -> None:
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
     run = recipe["requirements"]["run"]
@@ -170,9 +180,15 @@ def test_tag_must_match_the_version_in_every_file(tmp_path: Path) -> None:
     (tmp_path / "conda" / "recipe.yaml").write_text('context:\n  version: "1.2.3"\n')
     changes = tmp_path / "CHANGELOG.md"
     changes.write_text("# Changes\n\n## 1.2.3, 2026-12-01\n")
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "dependencies.md"
+    page.write_text("Reviewed for version 1.2.3 on 2026-11-30.\n")
 
     assert problems("v1.2.3", tmp_path) == []
-    assert len(problems("v1.2.4", tmp_path)) == 3
+    assert len(problems("v1.2.4", tmp_path)) == 4
+    page.write_text("Reviewed for version 1.2.2 on 2026-01-01.\n")
+    assert [problem.partition(".md was")[0] for problem in problems("v1.2.3", tmp_path)] == ["docs/dependencies"]
+    page.write_text("Reviewed for version 1.2.3 on 2026-11-30.\n")
     assert len(problems("1.2.3", tmp_path)) == 1
     changes.write_text("# Changes\n\n## 1.2.3 (unreleased)\n\n## 1.2.2, 2026-01-01\n")
     assert problems("v1.2.3", tmp_path) == [

@@ -52,6 +52,11 @@ _POISON: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Ar
     (pa.types.is_binary, lambda kind: pa.array([b"\xff\xfe", b""], kind)),
     (pa.types.is_date32, lambda kind: pa.array([(1 << 31) - 1, -(1 << 31)], pa.int32()).view(kind)),
     (pa.types.is_timestamp, lambda kind: pa.array([(1 << 63) - 1, 1 - (1 << 63)], pa.int64()).view(kind)),
+    (
+        pa.types.is_fixed_size_binary,
+        lambda kind: pa.array([b"\xff" * kind.byte_width, b"\x7f" * kind.byte_width], kind),
+    ),
+    (pa.types.is_null, lambda kind: pa.nulls(2)),
     (pa.types.is_boolean, lambda kind: pa.array([True, False])),
     (pa.types.is_struct, lambda kind: pa.StructArray.from_arrays([poison(item.type) for item in kind], fields=[*kind])),
     (pa.types.is_list, lambda kind: pa.ListArray.from_arrays(_HALVES, poison(kind.value_type)).cast(kind)),

@@ -9,7 +9,6 @@ import re
 from itertools import islice
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delta_sharing_client.assets.directory import Directory, checked_path
 from delta_sharing_client.assets.files import FileAsset
@@ -19,6 +18,7 @@ from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
 from delta_sharing_client.browse.session import ASKED_FROM, ReadyFile, Session
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import instant_text
+from delta_sharing_client.int96 import Int96File
 from delta_sharing_client.parquet.reader import ARROW_ERRORS
 
 _MOST_ENTRIES = 10_000
@@ -188,7 +188,7 @@ def _indented(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None
 
 def _parquet(stream: io.BufferedReader) -> dict[str, object]:
     try:
-        file = pq.ParquetFile(stream)
+        file = Int96File(stream)
         metadata = file.metadata
         schema = file.schema_arrow
         facts: dict[str, object] = {"as": "rows", "rowsInAll": metadata.num_rows, "columnsInAll": len(schema)}

@@ -19,6 +19,7 @@ from delta_sharing_client.errors import DataError, ProtocolError, RequestError, 
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
+from delta_sharing_client.predicates.decimal_scales import exact
 from delta_sharing_client.reads import Read, with_pushed
 from delta_sharing_client.threads import Threads
 
@@ -200,13 +201,15 @@ class SharedScanner:
         self.dataset_schema = schema
         self._counting = counting
         self._condition = condition
+        self._evaluated = None if condition is None else exact(condition, schema)
         self._batch_rows = batch_rows
         names = schema.names if columns is None else list(columns)
         if not isinstance(columns, dict):
             for name in sorted(set(names) - set(schema.names)):
                 (field,) = resolve_path((name,), schema)
                 raise UsageError(f"The column '{name}' must be spelled '{field.name}', because case matters to Arrow.")
-        self._asked = columns if isinstance(columns, dict) else {name: pc.field(name) for name in names}
+        asked = columns if isinstance(columns, dict) else {name: pc.field(name) for name in names}
+        self._asked = {name: exact(expression, schema) for name, expression in asked.items()}
         self._plain = [name for name, expression in self._asked.items() if expression.equals(pc.field(name))]
         self._read = self._pushed(read)
 
@@ -283,8 +286,8 @@ class SharedScanner:
 
     def _query(self, table: pa.Table) -> pa.Table:
         steps = [acero.Declaration("table_source", acero.TableSourceNodeOptions(table))]
-        if self._condition is not None:
-            steps.append(acero.Declaration("filter", acero.FilterNodeOptions(self._condition)))
+        if self._evaluated is not None:
+            steps.append(acero.Declaration("filter", acero.FilterNodeOptions(self._evaluated)))
         project = acero.ProjectNodeOptions(list(self._asked.values()), list(self._asked))
         steps.append(acero.Declaration("project", project))
         # Computed on this thread, because the interpreter may wait for the caller's thread at exit.

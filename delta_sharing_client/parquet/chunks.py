@@ -16,7 +16,7 @@ import pyarrow as pa
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.parquet.thrift import list_header, list_of, read_struct, skip_struct
+from delta_sharing_client.thrift import list_header, list_of, read_struct, skip_struct
 
 # Field ids (Apache Parquet, parquet.thrift).
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS = 4, 6, 7

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.arrow_forms import is_view
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.int96 import int96_leaves, raw_footer, with_trailer
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.parquet.thrift import list_of, read_struct, skip
 from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.thrift import list_of, read_struct, skip
 
 MAX_FOOTER = 256 * 1024 * 1024
 """Longer footers are refused; the footer for ten thousand columns in a hundred row groups has half this length."""
@@ -31,12 +32,17 @@ _ANY_SIZE = 1 << 62
 
 
 class Footer(NamedTuple):
-    """The file's metadata, its Arrow schema, the position of the footer, and its bytes without the trailer."""
+    """The file's metadata, its Arrow schema, the position of the footer, and its bytes without the trailer.
+
+    ``int96`` are the numbers of the INT96 columns. In ``metadata``, and so in batches that are read with it, they are
+    fixed bytes (``delta_sharing_client.int96``); in ``arrow`` they are microseconds without a time zone.
+    """
 
     metadata: pq.FileMetaData
     arrow: pa.Schema
     start: int
     data: pa.Buffer
+    int96: frozenset[int] = frozenset()
 
 
 class FooterGuess:
@@ -111,12 +117,16 @@ def parse_footer(tail: pa.Buffer, file_size: int) -> Footer:
         not _is_plain(parsed[1]) and _any(parsed[1], _is_another_form) and not _any(parsed[1], _needs_arrow_schema)
     ):
         plain = _without_arrow_schema(data)
-        parsed = parsed if plain is None else _read(plain)
+        if plain is not None:
+            data, parsed = plain, _read(plain)
     if parsed is None:
         assert problem is not None
         raise problem
     metadata, arrow = parsed
-    return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER))
+    int96 = _int96(metadata, arrow)
+    if int96:
+        metadata = _without_int96(data, int96)
+    return Footer(metadata, arrow, file_size - length, footer.slice(0, length - _TRAILER), int96)
 
 
 def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
@@ -154,6 +164,20 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         return metadata, file.schema_arrow
     except ARROW_ERRORS as error:
         raise DataError(f"The schema in the Parquet footer cannot be decoded: {error}.") from None
+
+
+def _int96(metadata: pq.FileMetaData, arrow: pa.Schema) -> frozenset[int]:
+    """Return the numbers of the INT96 columns. Most schemas have no type that such a column may have, or contain."""
+    is_possible = any(pa.types.is_timestamp(kind) or kind.id not in _PLAIN for kind in arrow.types)
+    return int96_leaves(metadata.schema) if is_possible else frozenset()
+
+
+def _without_int96(footer: bytes, leaves: frozenset[int]) -> pq.FileMetaData:
+    try:
+        raw = with_trailer(raw_footer(footer[:-_TRAILER], leaves))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"The Parquet footer cannot be decoded: {error}.") from None
+    return _read(raw)[0]
 
 
 def _without_arrow_schema(footer: bytes) -> bytes | None:
@@ -207,7 +231,7 @@ _last: list[_KnownFooter] = [_KnownFooter(pa.schema([]), b"", None)]
 
 
 def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None:
-    """Return the file's Arrow schema if it has only plain types, ``None`` if not.
+    """Return the file's Arrow schema if it has only plain types and no INT96 column, ``None`` if not.
 
     Consecutive files with the same schema get the same object.
     """
@@ -218,7 +242,7 @@ def _plain_schema(file: pq.ParquetReader, footer: pa.Buffer) -> pa.Schema | None
     if size and texts == last.texts and footer.slice(0, size).to_pybytes() == last.beginning:
         return last.schema
     schema = file.schema_arrow
-    if not _is_plain(schema):
+    if not _is_plain(schema) or _int96(file.metadata, schema):
         return None
     _last[0] = _KnownFooter(schema, _beginning(footer.to_pybytes()), texts)
     return schema

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from delta_sharing_client.parquet.chunks import ColumnChunk, Plain, plain_bounds
-from delta_sharing_client.parquet.thrift import binary, boolean, encode_varint, list_of, number, read_struct
+from delta_sharing_client.thrift import binary, boolean, encode_varint, list_of, number, read_struct
 
 UNREADABLE = (IndexError, KeyError, ValueError, TypeError)
 """The exceptions that reading a damaged index or header raises."""

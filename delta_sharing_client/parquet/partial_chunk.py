@@ -21,8 +21,8 @@ import pyarrow as pa
 from delta_sharing_client.parquet.byte_ranges import ByteRange, merge
 from delta_sharing_client.parquet.chunks import ColumnChunk
 from delta_sharing_client.parquet.page_index import DATA_PAGE_V2, DataPages, check_page, page_header
-from delta_sharing_client.parquet.thrift import encode_varint
 from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.thrift import encode_varint
 
 # Constants (Apache Parquet, parquet.thrift): encodings, physical types.
 _PLAIN, _RLE, _DELTA_BINARY_PACKED, _DELTA_LENGTH_BYTE_ARRAY, _RLE_DICTIONARY = 0, 3, 5, 6, 8

@@ -35,24 +35,28 @@ from delta_sharing_client.predicates.tree import (
 
 
 @dataclass
-class _Call:
-    """A node of a serialized expression: a function, its arguments, and its options as a dictionary."""
+class CallNode:
+    """A node of a serialized expression: a function, its arguments, and its options as a dictionary and as stored."""
 
     function: str
-    arguments: list[_Node] = field(default_factory=list)
+    arguments: list[Node] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
+    stored_options: pa.Scalar | None = None
 
 
-class _Constant(NamedTuple):
+class ConstantNode(NamedTuple):
+    """A constant in a serialized expression, as a Python value and as stored."""
+
     value: Any
+    scalar: pa.Scalar
 
 
-_Node = Union[_Call, Column, _Constant]
+Node = Union[CallNode, Column, ConstantNode]
 
 
 def to_tree(expression: pc.Expression) -> Expression:
     """Return ``expression`` as a predicate, with ``Unsaid`` for unsupported parts."""
-    node = _parse(expression)
+    node = parse(expression)
     return Unsaid("A column position or an unknown node") if node is None else _condition(node)
 
 
@@ -65,14 +69,14 @@ def weaker_predicate(expression: pc.Expression, schema: pa.Schema) -> Expression
 def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
     """Return the top-level columns that ``expressions`` read, ``None`` if one cannot be parsed."""
     names: set[str] = set()
-    nodes = [_parse(expression) for expression in expressions]
+    nodes = [parse(expression) for expression in expressions]
     while nodes:
         node = nodes.pop()
         if node is None:
             return None
         if isinstance(node, Column):
             names.add(node.path[0])
-        elif isinstance(node, _Call):
+        elif isinstance(node, CallNode):
             nodes += node.arguments
     return names
 
@@ -82,13 +86,13 @@ def columns_of(expressions: Iterable[pc.Expression]) -> set[str] | None:
 _COMPARISONS = {kernel.__name__: op for op, kernel in KERNELS.items()}
 _JOINS: dict[str, type[And] | type[Or]] = {"and_kleene": And, "and": And, "or_kleene": Or, "or": Or}
 # For SetLookupOptions: a null in the column matches if the list contains a null.
-_MATCH_NULLS = 0
+MATCH_NULLS = 0
 
 
-def _condition(node: _Node, inverted: bool = False) -> Expression:
+def _condition(node: Node, inverted: bool = False) -> Expression:
     """Convert a condition. Inside a negation (``inverted``), false and unknown must be distinguished."""
     try:
-        if not isinstance(node, _Call):
+        if not isinstance(node, CallNode):
             return true_column(_operand(node), "A condition")
         if node.function in _JOINS:
             return _JOINS[node.function](tuple(_condition(argument, inverted) for argument in node.arguments))
@@ -104,7 +108,7 @@ def _condition(node: _Node, inverted: bool = False) -> Expression:
         return Unsaid(str(error))
 
 
-def _is_in(node: _Call, inverted: bool) -> Expression:
+def _is_in(node: CallNode, inverted: bool) -> Expression:
     column, within, has_null = _membership(node)
     if has_null:
         return (
@@ -114,37 +118,37 @@ def _is_in(node: _Call, inverted: bool) -> Expression:
     return And((within, Not(IsNull(column)))) if inverted else within
 
 
-def _membership(node: _Call) -> tuple[Operand, Expression, bool]:
+def _membership(node: CallNode) -> tuple[Operand, Expression, bool]:
     """Return the tested operand, the test for non-null values, and whether the list has a null."""
     values = node.options.get("value_set")
-    if not isinstance(values, list) or node.options.get("null_matching_behavior") != _MATCH_NULLS:
+    if not isinstance(values, list) or node.options.get("null_matching_behavior") != MATCH_NULLS:
         raise UnsaidError("A list with its own rules for nulls")
     column, literals = _operand(node.arguments[0]), constants(values, "a list")
     return column, In(column, tuple(literals)) if literals else Literal(False), len(literals) < len(values)
 
 
-def _if_else(node: _Call) -> Expression:
+def _if_else(node: CallNode) -> Expression:
     # DuckDB writes IN like this: null for a null, otherwise Arrow's result. This matches the meaning of IN here.
     test, then, otherwise = node.arguments
-    is_of_nulls = isinstance(otherwise, _Constant) and otherwise.value is None
-    functions = [part.function for part in (test, then) if isinstance(part, _Call)]
+    is_of_nulls = isinstance(otherwise, ConstantNode) and otherwise.value is None
+    functions = [part.function for part in (test, then) if isinstance(part, CallNode)]
     if is_of_nulls and functions == ["is_valid", "is_in"]:
-        assert isinstance(test, _Call)
-        assert isinstance(then, _Call)
+        assert isinstance(test, CallNode)
+        assert isinstance(then, CallNode)
         column, within, _ = _membership(then)
         if column == _operand(test.arguments[0]):
             return within
     raise UnsaidError("The function 'if_else'")
 
 
-def _is_null(node: _Call) -> Expression:
+def _is_null(node: CallNode) -> Expression:
     if node.options.get("nan_is_null"):
         raise UnsaidError("A test for null or NaN")
     return IsNull(_operand(node.arguments[0]))
 
 
-def _text(build: Callable[[Operand, str], Expression]) -> Callable[[_Call], Expression]:
-    def test(node: _Call) -> Expression:
+def _text(build: Callable[[Operand, str], Expression]) -> Callable[[CallNode], Expression]:
+    def test(node: CallNode) -> Expression:
         if node.options.get("ignore_case", True):
             raise UnsaidError(f"The function '{node.function}' that ignores case")
         return build(_operand(node.arguments[0]), str(node.options["pattern"]))
@@ -152,7 +156,7 @@ def _text(build: Callable[[Operand, str], Expression]) -> Callable[[_Call], Expr
     return test
 
 
-_TESTS: dict[str, Callable[[_Call], Expression]] = {
+_TESTS: dict[str, Callable[[CallNode], Expression]] = {
     "if_else": _if_else,
     "is_null": _is_null,
     "is_valid": lambda node: Not(IsNull(_operand(node.arguments[0]))),
@@ -167,10 +171,10 @@ _TESTS: dict[str, Callable[[_Call], Expression]] = {
 _CALLS = {function: name for name, row in ROWS.items() for function in row.arrow}
 
 
-def _operand(node: _Node) -> Operand:
+def _operand(node: Node) -> Operand:
     if isinstance(node, Column):
         return node
-    if isinstance(node, _Constant):
+    if isinstance(node, ConstantNode):
         return constant(node.value, "a comparison")
     name = _CALLS.get(str(node.options.get("to_type")) if node.function == "cast" else node.function)
     if name is None:
@@ -184,7 +188,8 @@ def _operand(node: _Node) -> Operand:
 _NANOS_OF_DAY = "time64[ns]"
 
 
-def _parse(expression: pc.Expression) -> _Node | None:
+def parse(expression: pc.Expression) -> Node | None:
+    """Return the nodes of ``expression``, ``None`` if one is unknown."""
     try:
         (buffer,) = expression.__reduce__()[1]
         batch = pa.ipc.open_file(buffer).get_batch(0)
@@ -197,21 +202,22 @@ def _parse(expression: pc.Expression) -> _Node | None:
         return None
 
 
-def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node:
+def _node(kind: str, text: str, following: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
     if kind == "field_ref":
         return Column((text,))
     if kind == "nested_field_ref":
         return Column(tuple([next(following)[1] for _ in range(int(text))]))
     if kind == "literal":
         value = batch.column(int(text))[0]
-        return _Constant(value if _NANOS_OF_DAY in str(value.type) else value.as_py())
+        return ConstantNode(value if _NANOS_OF_DAY in str(value.type) else value.as_py(), value)
     if kind != "call":
         raise ValueError(kind)
-    call = _Call(text)
+    call = CallNode(text)
     while (entry := next(following))[0] != "end":
         if entry[0] == "options":
             options = batch.column(int(entry[1]))
             call.options = options[0].as_py()
+            call.stored_options = options[0]
             if _NANOS_OF_DAY in str(options.type):
                 call.options["value_set"] = list(options[0]["value_set"].values)
             if text == "cast":

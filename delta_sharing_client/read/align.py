@@ -34,6 +34,7 @@ from delta_sharing_client.delta.schema import to_arrow_type
 from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.variant.column import unshred, variant_to_json
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.int96 import instants
 from delta_sharing_client.options import InvalidText, VariantAs
 from delta_sharing_client.parquet.field_ids import FIELD_ID, NameMapping, has_ids, with_ids
 from delta_sharing_client.plan.read_columns import output_type
@@ -173,7 +174,8 @@ class Aligner:
 
     Columns are found by field id (mode ``id``), by physical name (mode ``name``) or by name; a name that differs only
     in case is accepted if there is no exact match and only one such name (Delta Transaction Log Protocol, "Column
-    Mapping"). ``names`` has the field ids for a file without them. Raises ``DataError`` if field ids are needed and the
+    Mapping"). ``names`` has the field ids for a file without them, ``int96`` the numbers of the Parquet columns that
+    are timestamps in ``schema`` and fixed bytes in the batches. Raises ``DataError`` if field ids are needed and the
     file has none, a name is ambiguous, a type cannot be read as the table's type, or a column with one of
     ``required_ids`` is missing.
     """
@@ -187,12 +189,14 @@ class Aligner:
         *,
         names: NameMapping | None = None,
         required_ids: frozenset[int] = frozenset(),
+        int96: frozenset[int] = frozenset(),
     ) -> None:
         if mode is ColumnMappingMode.ID and schema.names and not has_ids(schema):
             if names is None:
                 raise DataError("The table maps columns by field id, but the file has no field ids.")
             schema = with_ids(schema, names)
         self._required_ids = required_ids
+        self._int96 = int96
         self._top = _FieldsByKey(schema, [Node.of(field.type) for field in schema])
         self._structs: dict[int, _FieldsByKey] = {}
         self._mode = mode
@@ -295,6 +299,8 @@ class Aligner:
                 raise mismatch(target, stored, path)
             return self._map(target, node, start, path, arrow)
         convert = primitive(target, stored, path)
+        if start in self._int96:
+            convert = then(instants, convert)
         if self._calendar is not None and self._calendar.concerns(stored):
             convert = _in_iso_calendar(self._calendar, target, stored, convert)
         if self._is_text_replaced and pa.types.is_string(arrow):

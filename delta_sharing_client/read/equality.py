@@ -140,7 +140,7 @@ class EqualityDeletes:
                 f"{footer.metadata.num_rows}."
             )
         names = self._context.name_mapping
-        aligner = Aligner(footer.arrow, ColumnMappingMode.ID, VariantAs.STRUCT, names=names)
+        aligner = Aligner(footer.arrow, ColumnMappingMode.ID, VariantAs.STRUCT, names=names, int96=footer.int96)
         items = [delete_column(self._context, field_id) for field_id in ref.ids]
         files = [aligner.column(item) for item in items]
         for field_id, item, file in zip(ref.ids, items, files, strict=True):

@@ -85,15 +85,16 @@ class Shape:
         self._in_files = not self.origins.isdisjoint({Origin.FILE, *ROW_LINEAGE})
         self._last: tuple[tuple[object, ...], pa.Schema, Alignment] | None = None
 
-    def alignment(self, arrow: pa.Schema, task: FileTask) -> Alignment:
-        """Return where a file with the schema ``arrow`` has the scan's columns.
+    def alignment(self, arrow: pa.Schema, task: FileTask, int96: frozenset[int] = frozenset()) -> Alignment:
+        """Return where a file with the schema ``arrow``, and with the INT96 columns ``int96``, has the scan's columns.
 
         Files of a table usually have one schema, so the last result is cached. Raises ``DataError`` if the columns do
         not fit.
         """
-        key, last = (self._reads_type(task), self.untold(task), equality_ids(task), task.required_ids), self._last
+        key = (self._reads_type(task), self.untold(task), equality_ids(task), task.required_ids, int96)
+        last = self._last
         if last is None or last[0] != key or not (last[1] is arrow or last[1].equals(arrow, check_metadata=True)):
-            last = self._last = (key, arrow, _align(self, arrow, task))
+            last = self._last = (key, arrow, _align(self, arrow, task, int96))
         return last[2]
 
     def needs_file(self, task: FileTask) -> bool:
@@ -353,7 +354,7 @@ def lay_out(shape: Shape, task: FileTask, footer: Footer, *, whole: bool = False
     contradicts ``numRecords`` in the statistics.
     """
     context, metadata = shape.context, footer.metadata
-    alignment = shape.alignment(footer.arrow, task)
+    alignment = shape.alignment(footer.arrow, task, footer.int96)
     if alignment.columns != metadata.num_columns:
         raise DataError(
             f"The file's schema has {alignment.columns} Parquet columns, but its footer states {metadata.num_columns}."
@@ -420,7 +421,7 @@ def delete_column(context: ScanContext, field_id: int) -> StructField:
     return column
 
 
-def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
+def _align(shape: Shape, arrow: pa.Schema, task: FileTask, int96: frozenset[int]) -> Alignment:
     context = shape.context
 
     def aligner_of(variant_as: VariantAs) -> Aligner:
@@ -431,6 +432,7 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask) -> Alignment:
             context.options.invalid_text,
             names=context.name_mapping,
             required_ids=frozenset(task.required_ids),
+            int96=int96,
         )
 
     aligner, filter_aligner = aligner_of(context.options.variant_as), aligner_of(VariantAs.STRUCT)

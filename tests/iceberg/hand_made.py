@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,17 @@ class HandMade:
         *,
         ids: Mapping[str, int] | None = None,
         row_group_size: int | None = None,
+        write: Callable[..., object] = pq.write_table,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Write a data file; return its ``data_file`` struct, in which ``fields`` replace the usual values."""
+        """Write a data file; return its ``data_file`` struct, in which ``fields`` replace the usual values.
+
+        ``write`` is called in place of ``pyarrow.parquet.write_table``.
+        """
         path = self.path("data", ".parquet")
         checksums = parquet_settings(write_page_checksum=True)
         rows_with_ids = with_ids(rows, self.ids if ids is None else ids)
-        pq.write_table(rows_with_ids, path, row_group_size=row_group_size, **checksums)
+        write(rows_with_ids, path, row_group_size=row_group_size, **checksums)
         return self._file(path, rows.num_rows, **fields)
 
     def _file(self, path: Path, records: int, **fields: Any) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from tests.int96 import RAW, write_int96
+
 UTC = datetime.timezone.utc
 BIG = 9007199254740993  # the smallest integer that float64 cannot represent
 DIGITS = Decimal("12345678901234567890.123456789012345678")
@@ -135,12 +137,9 @@ KINDS = {
         row="timestamp",
         delta="timestamp",
         arrow=pa.timestamp("us", tz="UTC"),
-        # pyarrow before 23 writes wrong INT96 times of day for dates before 1970; ``unit/read`` tests these with files
-        # made byte by byte.
-        values=tuple(
-            at.replace(hour=0, minute=0, second=0, microsecond=0) if at.year < 1970 else at for at in INSTANTS
-        ),
-        write={"use_deprecated_int96_timestamps": True},
+        values=tuple(INSTANTS),
+        stored=RAW,
+        write={"write": write_int96},
     ),
     "timestamp_ntz": Kind(
         row="timestamp_ntz",

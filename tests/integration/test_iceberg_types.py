@@ -29,6 +29,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import UnsupportedFeatureError
 from tests.iceberg.hand_made import HandMade
 from tests.iceberg.server import iceberg_server
+from tests.int96 import RAW, negative, write_int96
 from tests.integration.test_types import documented
 from tests.versions import PANDAS
 
@@ -128,6 +129,20 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
     with iceberg_server() as server:
         server.share("t", made.metadata)
         yield ds.SharingClient(server.profile).table("ice.n.t", format="iceberg")
+
+
+def test_int96_with_negative_nanoseconds_is_exact(tmp_path: Path) -> None:
+    """Iceberg's writers store no INT96, but a table may contain files that others wrote."""
+    columns = [{"id": 1, "name": "t", "required": False, "type": "timestamptz"}]
+    made = HandMade(tmp_path / "t", columns, version=2)
+    moments = [datetime.datetime(1950, 6, 1, 12), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)]
+    rows = pa.table({"t": pa.array(map(negative, moments), RAW)})
+    made.commit([made.manifest([made.data_file(rows, write=write_int96)])])
+    with iceberg_server() as server:
+        server.share("t", made.metadata)
+        table = ds.SharingClient(server.profile).table("ice.n.t", format="iceberg")
+        for arrow in (table.to_arrow(), table.to_polars().to_arrow()):
+            assert arrow["t"].cast(pa.timestamp("us")).to_pylist() == moments
 
 
 def _cells(name: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from tests.int96 import RAW, negative
 from tests.integration.kinds import BIG, KINDS, UTC, Kind
 from tests.regressions.hand_made import HandMadeTable
 from tests.versions import PANDAS, TAKES_VIEWS, TIME_UNIT
@@ -36,6 +37,7 @@ OLD_DUCKDB = duckdb.__version__.startswith("1.")
 
 CASES = ("ordinary", "empty", "nulls", "missing")
 BACKENDS = (None, "numpy_nullable", "pyarrow")
+_AS_BYTES = (pa.binary(16), RAW)
 NESTED_ROWS = {"s": "struct", "l": "array", "m": "map"}
 
 
@@ -265,7 +267,7 @@ def _stored(kind: Kind, rows: pa.Table) -> pa.Table:
         return rows.select(["id"])  # no Delta writer stores a void column
     if kind.stored is None:
         return rows
-    if kind.stored == pa.binary(16):
+    if kind.stored in _AS_BYTES:
         columns = {name: _with_bytes(values) for name, values in rows.to_pydict().items()}
         return _typed(dataclasses.replace(kind, arrow=kind.stored), columns, len(rows))
     # A view keeps the stored numbers; a cast might round them.
@@ -274,9 +276,11 @@ def _stored(kind: Kind, rows: pa.Table) -> pa.Table:
 
 
 def _with_bytes(value: Any) -> Any:
-    """Convert the UUIDs in a value from strings to bytes."""
+    """Convert the UUIDs and times in a value to the bytes in Parquet."""
     if isinstance(value, str) and len(value) == 36:
         return uuid.UUID(value).bytes
+    if isinstance(value, datetime.datetime):
+        return negative(value)
     if isinstance(value, dict):
         return {name: _with_bytes(item) for name, item in value.items()}
     return type(value)(map(_with_bytes, value)) if isinstance(value, (list, tuple)) else value
@@ -296,7 +300,7 @@ def _expected(kind: Kind, case: str) -> pa.Table:
 
 def _visible(kind: Kind, rows: pa.Table) -> pa.Table:
     """Remove the nested fields that ``_stored`` does not write."""
-    if kind.arrow != pa.null() and kind.stored in (None, pa.binary(16)):
+    if kind.arrow != pa.null() and kind.stored in (None, *_AS_BYTES):
         return rows
     return _typed(
         kind, {"id": rows["id"].to_pylist(), "c": rows["c"].to_pylist(), "s": [], "l": [], "m": []}, len(rows)

@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -70,15 +70,17 @@ class HandMadeTable:
         rows: pa.Table,
         partition: Mapping[str, str | None] | None = None,
         removed: Sequence[int] = (),
+        write: Callable[..., object] = pq.write_table,
         **parquet: Any,
     ) -> Action:
         """Write ``rows`` and return their ``add`` action; ``parquet`` has options of ``pyarrow.parquet.write_table``.
 
-        A deletion vector removes the rows ``removed``, whose values no read may evaluate.
+        ``write`` is called in place of that function. A deletion vector removes the rows ``removed``, whose values no
+        read may evaluate.
         """
         self._files += 1
         path = self.root / f"part-{self._files:05d}.parquet"
-        pq.write_table(poisoned(rows, removed), path, **parquet)
+        write(poisoned(rows, removed), path, **parquet)
         vector = encode_inline(DeletionVector.from_positions(removed))
         return {
             "add": {

@@ -15,6 +15,7 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.read.text import as_shown
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
+from tests.int96 import NANOS_PER_DAY, RAW, packed, write_int96
 from tests.regressions.hand_made import HandMadeTable
 
 # One byte from each class of bytes that UTF-8 decoders distinguish.
@@ -51,6 +52,34 @@ def test_invalid_utf8_is_replaced_as_in_spark(spark: Any, tmp_path: pathlib.Path
             assert [row.t for row in frame.orderBy("id").collect()] == shown
             with pytest.raises(Exception, match="must be UTF-8"):
                 spark.read.format("deltaSharing").load(url).collect()
+
+
+def test_int96_with_any_nanoseconds_is_read_as_in_spark(spark: Any, tmp_path: pathlib.Path) -> None:
+    pairs = [(-7154, 10**9), (-7153, 10**9 - NANOS_PER_DAY), (0, -1000), (0, 2**62), (20_000, -(2**62)), (20_000, 0)]
+    raw = [packed(days, nanos - nanos % 1000) for days, nanos in pairs]
+    kind = pa.list_(RAW)
+    rows = pa.table(
+        {"id": range(len(raw)), "t": pa.array(raw, RAW), "l": pa.array([[value, None] for value in raw], kind)}
+    )
+    types = {"id": pa.int64(), "t": pa.timestamp("us", "UTC"), "l": pa.list_(pa.timestamp("us", "UTC"))}
+    changes = {"delta.enableChangeDataFeed": "true"}
+    table = HandMadeTable(tmp_path / "t").create(pa.schema(types.items()), properties=changes)
+    table.commit(table.file(rows, write=write_int96))
+    [file] = (tmp_path / "t").glob("*.parquet")
+    query = "id", "unix_micros(t) AS t", "transform(l, each -> unix_micros(each)) AS l"
+    shown = [tuple(row) for row in spark.read.parquet(str(file)).selectExpr(*query).orderBy("id").collect()]
+    as_numbers = pa.schema({"id": pa.int64(), "t": pa.int64(), "l": pa.list_(pa.int64())}.items())
+    with shared(tmp_path / "t") as server:
+        found = ds.SharingClient(server.profile).table("s.s.t")
+        for read in (found.scan(), found.changes(1)):
+            for arrow in (read.to_arrow(), read.to_polars().to_arrow()):
+                numbers = arrow.select(["id", "t", "l"]).cast(as_numbers)
+                assert [tuple(row.values()) for row in numbers.to_pylist()] == shown
+        if HAS_DATA_SOURCES:
+            url = f"{server.profile_path}#s.s.t"
+            for options in ({}, {"readChangeFeed": "true", "startingVersion": "1"}):
+                frame = spark.read.format("deltaSharing").options(**options).load(url)
+                assert [tuple(row) for row in frame.selectExpr(*query).orderBy("id").collect()] == shown
 
 
 def test_ml_vectors_are_read_as_spark_stores_them(spark: Any, tmp_path: pathlib.Path) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from delta_sharing_client.arrow_forms import is_bytes
 from delta_sharing_client.delta.actions import (
@@ -37,6 +36,7 @@ from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.delta.value_texts import non_finite
 from delta_sharing_client.errors import DataError, ProtocolError
 from delta_sharing_client.instants import NANOS_PER_DAY, OFFSETS_WITH_SECONDS_END, format_date
+from delta_sharing_client.int96 import Int96File
 
 SIDECAR_DIRECTORY = "_sidecars"
 BATCH_ROWS = 32_768
@@ -126,7 +126,7 @@ def _sidecar_actions(directory: LogDirectory, path: str, want: Want) -> Iterator
         yield from _file_actions(parquet, name, want)
 
 
-def _other_actions(parquet: pq.ParquetFile, source: str) -> Iterator[Action]:
+def _other_actions(parquet: Int96File, source: str) -> Iterator[Action]:
     columns = [name for name in parquet.schema_arrow.names if name in _OTHER]
     if not columns:
         return
@@ -135,7 +135,7 @@ def _other_actions(parquet: pq.ParquetFile, source: str) -> Iterator[Action]:
             yield from other_rows(batch.column(name), _OTHER[name], source)
 
 
-def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[Action]:
+def _file_actions(parquet: Int96File, source: str, want: Want) -> Iterator[Action]:
     for column, is_wanted in (("add", True), ("remove", Want.TOMBSTONES in want)):
         if not is_wanted or column not in parquet.schema_arrow.names:
             continue
@@ -144,7 +144,7 @@ def _file_actions(parquet: pq.ParquetFile, source: str, want: Want) -> Iterator[
             yield from _group_actions(parquet, rows, column, group)
 
 
-def _group_actions(parquet: pq.ParquetFile, rows: FileActions, column: str, group: int) -> Iterator[Action]:
+def _group_actions(parquet: Int96File, rows: FileActions, column: str, group: int) -> Iterator[Action]:
     batches = _batches(parquet, group, rows.leaves(structs=False))
     for number, batch in enumerate(batches):
         if rows.lacks_statistics(batch.column(column)):
@@ -156,15 +156,16 @@ def _group_actions(parquet: pq.ParquetFile, rows: FileActions, column: str, grou
         yield from rows.actions(batch.column(column))
 
 
-def _batches(parquet: pq.ParquetFile, group: int, leaves: list[str]) -> Iterator[pa.RecordBatch]:
+def _batches(parquet: Int96File, group: int, leaves: list[str]) -> Iterator[pa.RecordBatch]:
     return parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=leaves, use_threads=False)
 
 
 @contextmanager
-def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
+def _opened(directory: LogDirectory, path: str) -> Iterator[Int96File]:
     name = path.rpartition("/")[2]
     try:
-        with directory.open(path) as stream, pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
+        with directory.open(path) as stream:
+            parquet = Int96File(stream)
             names = parquet.schema_arrow.names
             if len(set(names)) != len(names):
                 raise ProtocolError(f"The checkpoint file '{name}' must have each column once, found {names}.")
@@ -180,9 +181,9 @@ def _opened(directory: LogDirectory, path: str) -> Iterator[pq.ParquetFile]:
 class FileActions:
     """Converts the ``add`` or the ``remove`` column of one checkpoint file, called ``source`` in errors, to actions."""
 
-    def __init__(self, parquet: pq.ParquetFile, column: str, want: Want, source: str) -> None:
+    def __init__(self, parquet: Int96File, column: str, want: Want, source: str) -> None:
         self._column = column
-        self._instants = int96_leaves(parquet)
+        self._instants = parquet.int96
         self._other_calendar = hybrid_calendar(parquet.schema_arrow.metadata) is not None
         self._source = source
         self._kind = _FILES[column]
@@ -354,17 +355,11 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 # === Struct forms of statistics and partition values ===
 
 
-def int96_leaves(parquet: pq.ParquetFile) -> frozenset[str]:
-    """Return the dotted paths of INT96 columns, whose values are instants although Arrow gives them no time zone."""
-    schema = parquet.schema
-    return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
-
-
 def statistics_texts(parsed: pa.StructArray, path: str, instants: frozenset[str]) -> list[str | None]:
     """Return the ``stats`` JSON of each row of a ``stats_parsed`` column, ``None`` if it is null.
 
-    Null values are omitted: a missing bound is unknown. ``path`` is the column's dotted path, ``instants`` the result
-    of :func:`int96_leaves`.
+    Null values are omitted: a missing bound is unknown. ``path`` is the column's dotted path, ``instants`` has the
+    dotted paths of INT96 columns, whose values are instants although Arrow gives them no time zone.
     """
     return [
         None if row is None else _ENCODER.encode({_NAMES.get(key, key): value for key, value in row.items()}).decode()

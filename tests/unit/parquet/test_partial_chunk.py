@@ -23,8 +23,8 @@ from delta_sharing_client.parquet.partial_chunk import (
     check_page,
     partial_chunk,
 )
-from delta_sharing_client.parquet.thrift import read_struct
 from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.thrift import read_struct
 from tests.unit.storages import parquet_bytes
 from tests.versions import parquet_settings
 

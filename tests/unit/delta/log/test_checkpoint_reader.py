@@ -19,6 +19,8 @@ from delta_sharing_client.delta.log.log_files import LocalDirectory, LogListing
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.delta.statistics import StatisticsReader
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
+from delta_sharing_client.int96 import Int96File
+from tests.int96 import RAW, negative, packed, write_int96
 from tests.unit.delta.log_builder import PROTOCOL, LogBuilder, add, earliest_version, metadata, remove, vector
 
 TEXTS = pa.map_(pa.string(), pa.string())
@@ -355,8 +357,8 @@ def test_only_the_needed_checkpoint_columns_are_read(
 ) -> None:
     fields = [*ADD_FIELDS, ("stats_parsed", STATS_TYPE), ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
     _write(tmp_path / "x.parquet", [add("a")], [field for field in fields if field[0] not in omitted])
-    with pq.ParquetFile(tmp_path / "x.parquet") as parquet:
-        rows = checkpoints.FileActions(parquet, "add", want, "x.parquet")
+    with (tmp_path / "x.parquet").open("rb") as stream:
+        rows = checkpoints.FileActions(Int96File(stream), "add", want, "x.parquet")
     alternatives = {"partitionValues", "partitionValues_parsed", "stats", "stats_parsed"}
     leaves = [leaf.removeprefix("add.") for leaf in rows.leaves(structs=structs)]
     assert [name for name in leaves if name in alternatives] == expected
@@ -383,6 +385,37 @@ def test_int96_bounds_are_in_utc(builder: LogBuilder) -> None:
     _write(_classic(builder, 1), [*HEAD, row], fields, use_deprecated_int96_timestamps=True)
     (file,) = _snapshot_files(builder)
     assert json.loads(file.stats or "")["maxValues"] == {"t": "2900-01-01T00:00:00.000005Z"}
+
+
+def test_int96_with_negative_nanoseconds_is_exact(builder: LogBuilder) -> None:
+    moment = datetime.datetime(1950, 6, 1, 12)
+    ends = pa.struct([("t", RAW)])
+    stats = pa.struct([("numRecords", pa.int64()), ("minValues", ends), ("maxValues", ends)])
+    bounds = {"numRecords": 1, "minValues": {"t": negative(moment)}, "maxValues": {"t": negative(moment)}}
+    row = add("a", stats_parsed=bounds, partitionValues_parsed={"p": negative(moment)})
+    fields = [
+        *_without("stats", "partitionValues"),
+        ("stats_parsed", stats),
+        ("partitionValues_parsed", pa.struct([("p", RAW)])),
+    ]
+    _write(_classic(builder, 1), [*HEAD, row], fields)
+    path = _classic(builder, 1)
+    write_int96(pq.read_table(path), path)
+    (file,) = _snapshot_files(builder)
+    assert json.loads(file.stats or "")["minValues"] == {"t": "1950-06-01T12:00:00.000000+00:00"}
+    assert json.loads(file.stats or "")["maxValues"] == {"t": "1950-06-01T12:00:00.000000+00:00"}
+    assert file.partition_values == {"p": "1950-06-01T12:00:00.000000Z"}
+
+
+def test_int96_outside_of_64_bits_names_the_checkpoint(builder: LogBuilder) -> None:
+    fields = [*_without("partitionValues"), ("partitionValues_parsed", pa.struct([("p", RAW)]))]
+    path = _classic(builder, 1)
+    _write(path, [*HEAD, add("a", partitionValues_parsed={"p": packed(2**30, 0)})], fields)
+    write_int96(pq.read_table(path), path)
+    with pytest.raises(
+        DataError, match=r"checkpoint file '0.*parquet' cannot be read: the INT96 timestamp 1073741824 days"
+    ):
+        _snapshot_files(builder)
 
 
 @pytest.mark.parametrize("int96", [False, True])

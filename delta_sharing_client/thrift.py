@@ -17,6 +17,9 @@ _INTEGERS = (4, 5, 6)
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
 
+Change = Callable[[bytes, int], bytes]
+"""Returns the bytes that replace the value at a position."""
+
 _SIZES = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
 _DEEPEST = 32
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -239,3 +242,41 @@ def encode_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def encode_number(value: int) -> bytes:
+    """Return a signed integer in the form that ``number`` reads."""
+    return encode_varint(value << 1 if value >= 0 else ~(value << 1))
+
+
+def rewritten(data: bytes, at: int, changes: Mapping[int, Change]) -> bytes:
+    """Return the struct at ``at``, in which ``changes`` replace the values of some fields."""
+    parts = []
+    field, last = 0, at
+    while header := data[at]:
+        at += 1
+        if header >> 4:
+            field += header >> 4
+        else:
+            step, at = varint(data, at)
+            field = step >> 1 ^ -(step & 1)
+        after = skip(data, at, header & 15)
+        if field in changes:
+            parts += [data[last:at], changes[field](data, at)]
+            last = after
+        at = after
+    return b"".join([*parts, data[last : at + 1]])
+
+
+def rewritten_list(data: bytes, at: int, changes: Mapping[int, Change] | Change) -> bytes:
+    """Return the list of structs at ``at``, in which ``changes`` replace some elements, or one change replaces all."""
+    parts, last = [], at
+    count, kind, at = list_header(data, at)
+    for element in range(count):
+        after = skip(data, at, kind)
+        change = changes.get(element) if isinstance(changes, Mapping) else changes
+        if change is not None:
+            parts += [data[last:at], change(data, at)]
+            last = after
+        at = after
+    return b"".join([*parts, data[last:at]])

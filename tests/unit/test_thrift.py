@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.parquet import thrift
-from delta_sharing_client.parquet.thrift import binary, boolean, list_of, number, read_struct, skip, skip_struct, varint
+from delta_sharing_client import thrift
+from delta_sharing_client.thrift import binary, boolean, list_of, number, read_struct, skip, skip_struct, varint
 from tests.quota import meets, met
 from tests.unit.parquet.compact import as_list, as_number, as_varint
 
