@@ -1,7 +1,7 @@
 """Writes rows to an Excel workbook (ECMA-376, .xlsx) in constant memory, with XlsxWriter.
 
-A number becomes a numeric cell only if it has at most 15 digits, because Excel keeps no more. Other numbers, and dates
-that Excel does not have, become text. Text never becomes a formula or a link.
+A number becomes a numeric cell only if it has at most 15 digits, because Excel keeps no more. Other numbers, times with
+parts of a millisecond, and dates that Excel does not have, become text. Text never becomes a formula or a link.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+import secrets
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -33,6 +35,17 @@ _DIGITS = 15
 _FIRST_DAY = datetime.date(1900, 3, 1)
 _EPOCH = datetime.datetime(1899, 12, 30)
 _DAY = 24 * 60 * 60 * 1000
+_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
+_NANOS_PER_MILLI = _NANOS["ms"]
+# In a cell, _x0041_ means "A", and _x005F_ an underscore (ECMA-376, ST_Xstring). XlsxWriter escapes text that looks
+# like this, and control characters, but of two escapes that share an underscore only the first. The underscores of such
+# text are marked, and the marks are replaced when the workbook is complete.
+_CONTROL = "\x00-\x08\x0b-\x1f\ufffe\uffff"
+_SHARING = re.compile(f"_x[0-9a-fA-F]{{4}}(?:_x[0-9a-fA-F]{{4}}_|[{_CONTROL}])")
+_ESCAPING = re.compile(f"_(?=x[0-9a-fA-F]{{4}}[_{_CONTROL}])")
+_UNDERSCORE = b"_x005F_"
+_SHEET = "xl/worksheets/sheet1.xml"
+_PIECE = 1 << 20
 # The maximum width of a column, and the number of rows that determine widths.
 _WIDEST = 60
 _MEASURED_ROWS = 1000
@@ -88,10 +101,13 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
         formats = {form.number_format for form in self._forms} - {None}
         self._formats = {text: self._book.add_format({"num_format": text}) for text in formats}
         self._row = 0
+        # Marks of an underscore, and of nothing; no text can contain them by accident.
+        self._marks = (f"{secrets.token_hex(16)}u", f"{secrets.token_hex(16)}n")
+        self._is_marked = False
         self._widths = [len(header) for header in headers]
         bold = self._book.add_format({"bold": True})
         for place, header in enumerate(headers):
-            self._sheet.write_string(0, place, header, bold)
+            self._write_text(0, place, header, bold)
         self._sheet.freeze_panes(1, 0)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -108,7 +124,7 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
         sheet = self._sheet
         if isinstance(value, str):
             _check_text(value, f"The text in the column '{self._names[place]}', row {row},")
-            sheet.write_string(row, place, value)
+            self._write_text(row, place, value)
         elif isinstance(value, bool):
             sheet.write_boolean(row, place, value)
         else:
@@ -117,6 +133,44 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
             format_ = self._forms[place].number_format
             width = len(format_) if format_ is not None and not isinstance(value, str) else len(str(value))
             self._widths[place] = max(self._widths[place], width)
+
+    def _write_text(self, row: int, place: int, text: str, *format_: Any) -> None:
+        written = text
+        if _SHARING.search(text):
+            written = _ESCAPING.sub(self._marks[0], text)
+        if text.startswith("<r>") and text.endswith("</r>"):
+            # XlsxWriter would take it for the XML of a formatted string.
+            written = self._marks[1] + written
+        self._is_marked |= written is not text
+        if self._sheet.write_string(row, place, written, *format_):
+            raise UsageError(
+                f"A text of {len(text):,} characters with escapes of the form _x0041_ does not fit into an Excel cell. "
+                "Leave the column out, or write Parquet or CSV."
+            )
+
+    def _copy(self, workbook: BinaryIO) -> None:
+        """Copy the complete workbook to the sink, without marks."""
+        if not self._is_marked:
+            shutil.copyfileobj(workbook, self._sink)
+            return
+        with zipfile.ZipFile(workbook) as source, zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED) as target:
+            for entry in source.infolist():
+                with source.open(entry) as packed, target.open(entry, "w", force_zip64=True) as sink:
+                    if entry.filename == _SHEET:
+                        self._replace_marks(packed, sink)
+                    else:
+                        shutil.copyfileobj(packed, sink)
+
+    def _replace_marks(self, source: IO[bytes], sink: IO[bytes]) -> None:
+        underscore, nothing = (mark.encode() for mark in self._marks)
+        left = b""
+        while piece := source.read(_PIECE):
+            data = (left + piece).replace(underscore, _UNDERSCORE).replace(nothing, b"")
+            # The end may be the beginning of a mark.
+            kept = len(underscore) - 1
+            sink.write(data[:-kept])
+            left = data[-kept:]
+        sink.write(left)
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         with self._folder:
@@ -131,7 +185,7 @@ class ExcelWriter(contextlib.AbstractContextManager["ExcelWriter"]):
                 raise (error.args[0] if isinstance(error.args[0], OSError) else error) from None
             if kind is None:
                 with self._path.open("rb") as workbook:
-                    shutil.copyfileobj(workbook, self._sink)
+                    self._copy(workbook)
 
 
 def _form(kind: pa.DataType) -> _Form:
@@ -141,8 +195,7 @@ def _form(kind: pa.DataType) -> _Form:
     if types.is_integer(kind):
         return _Form(lambda array: map(_integer, array.to_pylist()))
     if types.is_floating(kind):
-        # Converted through text, so that a float32 of 0.1 is 0.1 in a sheet, not 0.10000000149011612.
-        return _Form(lambda array: json_values(array.cast(pa.string()).cast(pa.float64())))
+        return _Form(json_values)
     if types.is_decimal(kind):
         places = f".{'0' * kind.scale}" if kind.scale > 0 else ""
         return _Form(lambda array: map(_decimal, array.to_pylist()), f"0{places}")
@@ -168,27 +221,42 @@ def _decimal(value: Decimal | None) -> float | str | None:
 
 def _days(array: pa.Array) -> Iterable[object]:
     days = array.cast(pa.int32()).to_pylist()
-    return _in_calendar(array, [None if day is None else day + _EPOCH_DAYS for day in days])
+    return _or_text(array, [_in_calendar(None if day is None else day + _EPOCH_DAYS) for day in days])
 
 
 def _moments(array: pa.Array) -> Iterable[object]:
-    numbers = array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64()).to_pylist()
-    # Excel shows milliseconds; rounding down keeps a moment on its day.
-    return _in_calendar(array, [None if each is None else each // 1000 / _DAY + _EPOCH_DAYS for each in numbers])
+    millis = _in_millis(array.cast(pa.int64()), array.type.unit)
+    return _or_text(array, [_in_calendar(None if each is None else each / _DAY + _EPOCH_DAYS) for each in millis])
 
 
-def _in_calendar(array: pa.Array, serials: list[float | None]) -> Iterable[object]:
-    """Return Excel's numbers for days, or text for days without such a number."""
-    is_beyond = [serial is not None and not _FIRST_SERIAL <= serial < _END_SERIAL for serial in serials]
-    if not any(is_beyond):
+def _times(array: pa.Array) -> Iterable[object]:
+    millis = _in_millis(array.cast(pa.time64("ns")).cast(pa.int64()), "ns")
+    return _or_text(array, [None if each is None else each / _DAY for each in millis])
+
+
+def _in_millis(numbers: pa.Array, unit: str) -> list[int | None]:
+    """Return the numbers in milliseconds, ``None`` for nulls and for those that have parts of one.
+
+    Excel shows no more, and rounds what it reads.
+    """
+    nanos = _NANOS[unit]
+    values = numbers.to_pylist()
+    return [
+        None if value is None or value * nanos % _NANOS_PER_MILLI else value * nanos // _NANOS_PER_MILLI
+        for value in values
+    ]
+
+
+def _in_calendar(serial: float | None) -> float | None:
+    """Return Excel's number of a day or moment, ``None`` if Excel has none."""
+    return serial if serial is not None and _FIRST_SERIAL <= serial < _END_SERIAL else None
+
+
+def _or_text(array: pa.Array, serials: list[float | None]) -> Iterable[object]:
+    """Return Excel's numbers for the values of ``array``, and text where there is none."""
+    if serials.count(None) == array.null_count:
         return serials
-    texts = json_values(array)
-    return [texts[row] if beyond else serials[row] for row, beyond in enumerate(is_beyond)]
-
-
-def _times(array: pa.Array) -> Iterable[float | None]:
-    numbers = array.cast(pa.time64("us")).cast(pa.int64()).to_pylist()
-    return (None if number is None else number // 1000 / _DAY for number in numbers)
+    return [text if serial is None else serial for text, serial in zip(json_values(array), serials, strict=True)]
 
 
 def _as_text(value: object) -> str | None:

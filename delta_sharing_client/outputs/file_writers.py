@@ -8,15 +8,16 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_sharing_client import durable
+from delta_sharing_client.arrow_forms import is_text
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json, is_compressed
@@ -132,12 +133,20 @@ def write_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
     return rows
 
 
-class _CsvWriter(pa_csv.CSVWriter):  # type: ignore[misc]
+class _CsvWriter(contextlib.AbstractContextManager["_CsvWriter"]):
+    """Writes lines in the form of pyarrow's CSV writer: strings and names in quotes, nulls as nothing.
+
+    That writer would put numbers in this package's JSON form in quotes as well.
+    """
+
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
-        super().__init__(sink, _csv_schema(schema))
+        self._sink = sink
+        sink.write(_lines([pa.array([name]) for name in map(_quoted_name, schema.names)], 1))
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        super().write_batch(_csv_batch(batch))
+        self._sink.write(_lines([_csv_text(column) for column in batch.columns], batch.num_rows))
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 class _JsonLinesWriter(contextlib.AbstractContextManager["_JsonLinesWriter"]):
@@ -184,29 +193,45 @@ _WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], Any]] = {
 }
 
 
-def _csv_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([(field.name, pa.string() if _as_text(field.type) else field.type) for field in schema])
-
-
-def _csv_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [_csv_text(column) if _as_text(column.type) else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=_csv_schema(batch.schema))
+def _lines(columns: Sequence[pa.Array], rows: int) -> pa.Buffer | bytes:
+    """Return lines of the texts of ``columns``, which have ``rows`` rows."""
+    if not columns:
+        return b"\n" * rows
+    if not rows:
+        return b""
+    # Twice, because the separator after the last column is a different one. The texts of a batch may exceed 2 GB.
+    large = [column.cast(pa.large_string()) for column in columns]
+    replaced = {"null_handling": "replace", "null_replacement": ""}
+    joined = pc.binary_join_element_wise(*large, pa.scalar(",", pa.large_string()), **replaced)
+    ends = pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string())
+    lines = pc.binary_join_element_wise(joined, *ends, **replaced)
+    return lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py())
 
 
 def _csv_text(column: pa.Array) -> pa.Array:
-    texts = [value if value is None or isinstance(value, str) else compact_json(value) for value in json_values(column)]
-    return pa.array(texts, pa.string())
+    """Return the text of each value in a CSV file; a null stays null."""
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.duration("us")).cast(pa.int64())
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column.cast(pa.string())
+    if pa.types.is_floating(kind):
+        return pa.array([str(value) if value is not None else None for value in json_values(column)], pa.string())
+    if not is_text(kind):
+        values = json_values(column)
+        texts = [value if value is None or isinstance(value, str) else compact_json(value) for value in values]
+        column = pa.array(texts, pa.large_string())
+    return _quoted(column.cast(pa.large_string()))
 
 
-def _as_text(kind: pa.DataType) -> bool:
-    """Return whether values of ``kind`` are written to CSV in this package's JSON form."""
-    return (
-        pa.types.is_nested(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_temporal(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    )
+def _quoted(texts: pa.Array) -> pa.Array:
+    doubled = pc.replace_substring(texts, pattern='"', replacement='""')
+    marks = pa.scalar('"', pa.large_string()), pa.scalar("", pa.large_string())
+    return pc.binary_join_element_wise(marks[0], doubled, *marks)
+
+
+def _quoted_name(name: str) -> str:
+    return f'"{name.replace(chr(34), chr(34) * 2)}"'
 
 
 def _umask() -> int:

@@ -49,6 +49,9 @@ def json_values(array: pa.Array) -> list[object]:
         return list(array.cast(pa.string()).to_pylist())
     if pa.types.is_time(kind):
         return list(array.cast(pa.string()).to_pylist())
+    if pa.types.is_floating(kind) and not pa.types.is_float64(kind):
+        # Through their shortest text, so that a 32-bit 0.1 is 0.1, not 0.10000000149011612.
+        return [_scalar(value) for value in array.cast(pa.string()).cast(pa.float64()).to_pylist()]
     if pa.types.is_duration(kind):
         return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
     return [_scalar(value) for value in array.to_pylist()]

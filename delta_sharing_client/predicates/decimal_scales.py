@@ -53,8 +53,8 @@ def exact(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
         rebuilt, is_changed = _rebuilt(node, schema)
     except (_UnknownError, pa.ArrowException, TypeError, ValueError):
         raise UnsupportedFeatureError(
-            f"The expression '{expression}' may compare decimals of different scales, which pyarrow {pa.__version__} does "
-            "incorrectly. Update pyarrow to version 22 or newer, or use SQL text as the filter of scan().",
+            f"The expression '{expression}' may compare decimals of different scales, which pyarrow {pa.__version__} "
+            "does incorrectly. Update pyarrow to version 22 or newer, or use SQL text as the filter of scan().",
             feature="comparisons of decimals",
         ) from None
     return rebuilt if is_changed else expression

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import decimal
 import gzip
 import io
 import json
@@ -14,7 +15,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
+import pandas as pd
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -52,6 +56,78 @@ def test_csv_has_nested_values_and_timestamps_as_text() -> None:
         ["", "", "1970-01-01T00:00:00.000001Z"],
         ["3", "[]", ""],
     ]
+
+
+NESTED = pa.struct([("f", pa.list_(pa.float32()))])
+TYPED = pa.table(
+    {
+        'quo"ted': pa.array(['a"b', "", None, "x,y\n\r"]),
+        "i": pa.array([1, None, -3, 2**63 - 1]),
+        "b": pa.array([True, None, False, True]),
+        "d": pa.array([0.1, float("nan"), None, float("-inf")]),
+        "f": pa.array([0.1, float("inf"), 3.4e38, 16777216], pa.float32()),
+        "n": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("-0.01"), decimal.Decimal(0)]),
+        "at": pa.array([0, 1, None, -1], pa.timestamp("us", "UTC")),
+        "day": pa.array([0, None, -1, 3_000_000], pa.date32()),
+        "bytes": pa.array([b"\x00\xff", b"", None, b"a"]),
+        "took": pa.array([5, None, -7, 0], pa.duration("us")),
+        "nested": pa.array(
+            [{"f": [0.1, None]}, None, {"f": None}, {"f": []}], pa.struct([("f", pa.list_(pa.float32()))])
+        ),
+        "nothing": pa.nulls(4),
+    }
+)
+
+
+def written(table: pa.Table, file_format: FileFormat) -> str:
+    sink = io.BytesIO()
+    write_stream(table.to_batches(max_chunksize=3), table.schema, sink, file_format)
+    return sink.getvalue().decode()
+
+
+def test_csv_and_json_have_the_same_texts() -> None:
+    names, *lines = csv.reader(io.StringIO(written(TYPED, FileFormat.CSV), newline=""))
+    assert names == TYPED.column_names
+    for line, row in zip(lines, map(json.loads, written(TYPED, FileFormat.JSONL).splitlines()), strict=True):
+        for text, value in zip(line, row.values(), strict=True):
+            if value is None or isinstance(value, str):
+                assert text == (value or "")
+            elif isinstance(value, bool):
+                assert text == str(value).lower()
+            elif isinstance(value, (int, float)):
+                assert text == repr(value)
+            else:
+                assert json.loads(text) == value
+
+
+def test_csv_is_what_the_writer_of_pyarrow_writes() -> None:
+    """Except for floating-point numbers, and for types that this package writes as text."""
+    plain = TYPED.select(['quo"ted', "i", "b"])
+    sink = io.BytesIO()
+    with pa_csv.CSVWriter(sink, plain.schema) as writer:
+        for batch in plain.to_batches():
+            writer.write_batch(batch)
+    assert written(plain, FileFormat.CSV) == sink.getvalue().decode()
+
+
+def test_csv_is_read_by_duckdb_and_pandas(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(written(TYPED, FileFormat.CSV), encoding="utf-8", newline="")
+    frame = pd.read_csv(tmp_path / "t.csv", dtype={"f": "float32"})
+    assert repr(frame["d"].tolist()) == "[0.1, nan, nan, -inf]"
+    assert frame["f"].to_numpy().tobytes() == TYPED["f"].to_numpy().tobytes()
+    types = "{'d': 'DOUBLE', 'f': 'FLOAT', 'i': 'BIGINT'}"
+    query = f"SELECT d, f, i FROM read_csv('{tmp_path / 't.csv'}', types={types}, strict_mode=false)"
+    d, f, i = zip(*duckdb.sql(query).fetchall(), strict=True)
+    assert (repr(d), i) == ("(0.1, nan, None, -inf)", (1, None, -3, 2**63 - 1))
+    assert f == tuple(TYPED["f"].to_pylist())
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_csv_without_columns_has_a_line_for_each_row(rows: int) -> None:
+    batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    sink = io.BytesIO()
+    write_stream([batch], batch.schema, sink, FileFormat.CSV)
+    assert sink.getvalue() == b"\n" * (rows + 1)
 
 
 def test_json_lines_have_one_object_per_row() -> None:

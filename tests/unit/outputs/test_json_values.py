@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import struct
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,6 +13,10 @@ from hypothesis import strategies as st
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.outputs.json_values import first_rows, json_rows, json_values
 from tests.quota import meets, met
+
+
+def bits(number: float) -> int:
+    return int.from_bytes(struct.pack("<f", number), "little")
 
 
 @pytest.mark.parametrize(("most", "expected", "taken"), [(0, 0, 1), (2, 2, 2), (3, 3, 2), (6, 6, 3), (7, 6, 3)])
@@ -27,6 +33,8 @@ def test_first_rows_read_no_more_batches_than_needed(most: int, expected: int, t
     [
         (pa.int64(), [2**63 - 1, None], [9223372036854775807, None]),
         (pa.float64(), [0.1, float("nan"), float("inf"), float("-inf")], [0.1, "NaN", "Infinity", "-Infinity"]),
+        (pa.float32(), [0.1, None, 3.4e38, float("nan"), -0.0, 16777216], [0.1, None, 3.4e38, "NaN", -0.0, 16777216.0]),
+        (pa.list_(pa.float32()), [[0.1, float("-inf")], None], [[0.1, "-Infinity"], None]),
         (pa.decimal128(38, 9), [Decimal("0.000000100"), Decimal(5)], ["0.000000100", "5.000000000"]),
         (pa.binary(), [b"\x00\xff", b""], ["00ff", ""]),
         (pa.timestamp("us", "UTC"), [1, -1], ["1970-01-01T00:00:00.000001Z", "1969-12-31T23:59:59.999999Z"]),
@@ -48,6 +56,22 @@ def test_values_of_each_type_become_exact_json(kind: pa.DataType, raw: list[obje
 
     assert values == expected
     assert json.loads(compact_json(values)) == expected
+
+
+@meets(short=5, special=1)
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=20) | st.lists(st.floats(width=32).map(bits), min_size=20))
+def test_32_bit_numbers_have_their_shortest_text(patterns: list[int]) -> None:
+    """NumPy is the oracle of the shortest text that reads back as the same 32-bit number."""
+    numbers = np.array(patterns, np.uint32).view(np.float32)
+    for number, value in zip(numbers, json_values(pa.array(numbers)), strict=True):
+        met("special", not np.isfinite(number))
+        if not np.isfinite(number):
+            assert value == {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(number)]
+            continue
+        text = compact_json(value)
+        assert np.float32(text).tobytes() == number.tobytes()
+        assert float(text) == float(str(number))
+        met("short", len(text) < len(repr(float(number))))
 
 
 @meets(nested=4, cut=2)
