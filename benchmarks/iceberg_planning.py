@@ -99,12 +99,12 @@ def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
     from delta_sharing_client.options import ReadOptions
     from delta_sharing_client.plan.read_request import ScanRequest
     from delta_sharing_client.predicates.parse import parse_filter
-    from delta_sharing_client.storage.place import LocalPlace
+    from delta_sharing_client.storage.local import LocalPlace
 
     options = ReadOptions()
     loaded = msgspec.json.decode(metadata.read_bytes(), type=TableMetadata)
     root = Path(loaded.location.removeprefix("file://"))
-    files = IcebergFiles("n.t", options, [loaded.location], lambda _root, _location: LocalPlace(root))
+    files = IcebergFiles("n.t", options, [loaded.location], lambda _root, _location: LocalPlace(root, options))
     table = OpenedTable("n.t", loaded, files)
     request = ScanRequest(filter=parse_filter(FILTER)) if case == "filter" else ScanRequest()
     began, used = time.perf_counter(), time.process_time()

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.errors import TransportError as TransportError
     from delta_sharing_client.errors import UnsupportedFeatureError as UnsupportedFeatureError
     from delta_sharing_client.errors import UsageError as UsageError
+    from delta_sharing_client.fetch.place import StoredFile as StoredFile
     from delta_sharing_client.fetch.report import Progress as Progress
     from delta_sharing_client.fetch.report import ScanReport as ScanReport
     from delta_sharing_client.follow.steps import Follow as Follow
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
     from delta_sharing_client.run.partitions import Partition as Partition
     from delta_sharing_client.scans import Changes as Changes
     from delta_sharing_client.scans import Scan as Scan
-    from delta_sharing_client.storage.place import StoredFile as StoredFile
     from delta_sharing_client.table import SharedTable as SharedTable
     from delta_sharing_client.table import TableDetails as TableDetails
 
@@ -147,7 +147,7 @@ _HOMES = {
     "delta_sharing_client.replica": ("Replica",),
     "delta_sharing_client.run.partitions": ("Partition",),
     "delta_sharing_client.fetch.report": ("Progress", "ScanReport"),
-    "delta_sharing_client.storage.place": ("StoredFile",),
+    "delta_sharing_client.fetch.place": ("StoredFile",),
     "delta_sharing_client.table": ("SharedTable", "TableDetails"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -160,7 +160,7 @@ def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def about_file(table: str, file_id: str | None) -> Iterator[None]:
+def about_file(table: str | None, file_id: str | None) -> Iterator[None]:
     """Add the table and the id of its file to errors of the block that lack them."""
     try:
         yield

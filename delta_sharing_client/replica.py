@@ -13,7 +13,6 @@ transaction of the application ``APPLICATION``, and the checksum of each data fi
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import datetime
@@ -58,12 +57,14 @@ from delta_sharing_client.delta.paths import logical_file_key, shared_file_key, 
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, ProtocolError, UsageError
+from delta_sharing_client.fetch.file_target import Workshop, download
+from delta_sharing_client.fetch.place import Checksum
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import RemoteFile, Stale
+from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.plan.read_columns import check_nothing_left_out
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
@@ -476,7 +477,7 @@ class Copies:
         close together in a file. Raises the errors of ``Vectors.get``."""
 
         async def found() -> list[DeletionVector]:
-            vectors = Vectors(self._context.table, self._context.reader(self._report))
+            vectors = Vectors(self._context.table, self._context.fetcher(self._report))
             for task in tasks:
                 vectors.note(task)
             return await gather(
@@ -486,80 +487,79 @@ class Copies:
         return loop.call(found())
 
     async def _files(self, missing: Sequence[tuple[FileTask, Path]]) -> list[str]:
-        reader, left, digests = self._context.reader(self._report), iter(enumerate(missing)), [""] * len(missing)
-        # This limits memory: the bytes of a part are held until they are written.
-        parts = asyncio.Semaphore(2 * self._most)
+        fetcher, left, digests = self._context.fetcher(self._report), iter(enumerate(missing)), [""] * len(missing)
+        shop = Workshop(loop.current().decoders.run)
 
         async def copy_next() -> None:
-            for number, (task, target) in left:
-                try:
-                    file = task.remote_file(reader, order=(number, 0))
-                    digests[number] = await self._copy(file, target, parts)
-                except Stale:
-                    file = task.remote_file(reader, again=True, order=(number, 0))
-                    digests[number] = await self._copy(file, target, parts)
+            for number, (task, path) in left:
+                digests[number] = await self._copy(fetcher, shop, task, path, number)
                 self._report.add(files=1)
 
         await gather([copy_next() for _ in range(min(self._most, len(missing)))])
         return digests
 
-    async def _copy(self, file: RemoteFile, target: Path, parts: asyncio.Semaphore) -> str:
+    async def _copy(self, fetcher: Fetcher, shop: Workshop, task: FileTask, path: Path, number: int) -> str:
+        target = _CopiedFile(path)
+        attempt = Attempt.FIRST
+        try:
+            while True:
+                file = task.remote_file(fetcher, attempt=attempt, order=(number, 0))
+                try:
+                    await self._check_size(file)
+                    await download(file, target, shop)
+                except Stale as stale:
+                    if attempt is Attempt.IN_ONE_RESPONSE or (attempt and file.size > MOST_IN_ONE_RESPONSE):
+                        raise stale.ended() from None
+                    attempt = Attempt(attempt + 1)
+                except pa.ArrowException:
+                    raise file.error(DataError, "it should be a Parquet file, but has no Parquet footer") from None
+                else:
+                    return target.digest
+        finally:
+            target.drop()
+
+    async def _check_size(self, file: RemoteFile) -> None:
         if file.size < 0 or file.size > _BELIEVED:
             # The size that a server states may be wrong; the storage reports the real one.
             total, _ = await file.read_tail(1)
             file.check_total(total)
             file.size = total
         self._report.begin(file.size)
-        temporary = _temporary(target)
-        temporary.open("xb").close()
-        # The parts of one file start one after another, so that a file of terabytes does not become a million tasks at
-        # once.
-        ahead = asyncio.Semaphore(self._most)
 
-        async def fill(part: ByteRange) -> None:
-            try:
-                async with parts:
-                    data = await file.read(part)
-                    await asyncio.to_thread(_write_part, temporary, part.start, data)
-            finally:
-                ahead.release()
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for part in _parts(file.size):
-                    await ahead.acquire()
-                    group.create_task(fill(part))
-            return await asyncio.to_thread(self._finish, file, temporary, target)
-        except BaseExceptionGroup as problems:
-            raise problems.exceptions[0] from None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+class _CopiedFile:
+    """A data file of the copy that arrives in parts: a ``fetch.file_target.Target``. ``digest`` is its checksum."""
 
-    def _finish(self, file: RemoteFile, temporary: Path, target: Path) -> str:
-        """Rename a complete file to its final name, and return its checksum."""
-        try:
-            pq.read_metadata(temporary)
-        except pa.ArrowException:
-            raise file.error(DataError, "it should be a Parquet file, but has no Parquet footer") from None
-        digest = _digest_of(temporary)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = _temporary(path)
+        self.digest = ""
+
+    def missing(self, size: int) -> Sequence[ByteRange]:
+        self._temporary.open("wb").close()
+        return split(ByteRange(0, size), _PART) if size else []
+
+    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+        with self._temporary.open("r+b") as stream:
+            stream.seek(part.start)
+            stream.write(data)
+
+    def finish(self, checksum: Checksum | None) -> bool:
+        if checksum is not None and _digest_of(self._temporary, checksum.algorithm) != checksum.digest.hex():
+            return False
+        pq.read_metadata(self._temporary)
+        self.digest = _digest_of(self._temporary)
         # After a power failure, the log must not name a file whose bytes were lost.
-        durable.rename(temporary, target)
-        return digest
+        durable.rename(self._temporary, self._path)
+        return True
+
+    def drop(self) -> None:
+        """Remove what has arrived of an incomplete file."""
+        with contextlib.suppress(OSError):
+            self._temporary.unlink(missing_ok=True)
 
 
-def _write_part(path: Path, start: int, data: pa.Buffer) -> None:
-    with path.open("r+b") as stream:
-        stream.seek(start)
-        stream.write(data)
-
-
-def _digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+def _digest_of(path: Path, algorithm: str = "sha256") -> str:
+    """Return the checksum of a file, by default SHA-256, in hexadecimal."""
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _parts(size: int) -> Iterator[ByteRange]:
-    for first in range(0, size, _PART):
-        yield ByteRange(first, min(first + _PART, size))
+        return hashlib.file_digest(stream, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import io
 import os
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.errors import (
     AuthError,
@@ -22,27 +21,28 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
-from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.fetch.listing import list_pages
+from delta_sharing_client.fetch.place import Body, DataRequest, Page, Refused, StoredFile, Version
+from delta_sharing_client.fetch.source import Fetcher, send
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.asset_kinds import AssetRef
-from delta_sharing_client.retry import Tries
+from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Consumer
-from delta_sharing_client.run.loop import in_thread, interruptible
-from delta_sharing_client.storage.directory_urls import place_of_asset
-from delta_sharing_client.storage.place import Page, Place, StoredFile
-from delta_sharing_client.storage.reading import Reading
+from delta_sharing_client.run.loop import interruptible
+from delta_sharing_client.run.objects import pages, read_object
+from delta_sharing_client.storage.obstores import store_of
+from delta_sharing_client.storage.opening import OpenedPlace, place_of_asset
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.files import FileAsset
-
-T = TypeVar("T")
 
 
 class Opening:
     """Opens the place of an asset once, for all threads. Picklable; the pickle contains the credentials."""
 
     def __init__(self) -> None:
-        self._place: Place | None = None
+        self._place: OpenedPlace | None = None
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, object]:
@@ -51,7 +51,7 @@ class Opening:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.Lock())
 
-    def place(self, open_it: Callable[[], Place]) -> Place:
+    def place(self, open_it: Callable[[], OpenedPlace]) -> OpenedPlace:
         """Return the place, which the first call opens with ``open_it``."""
         if self._place is None:
             with self._lock:
@@ -77,21 +77,58 @@ class Directory:
         return self.asset.options
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OpenedPlace:
         """The place of the files; the first use requests credentials."""
         asset = self.asset
         # A dictionary's ``setdefault`` is atomic, so all threads share one value.
         opening: Opening = vars(asset).setdefault("_opening", Opening())
-        return opening.place(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
+        return opening.place(
+            lambda: interruptible(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
+        )
 
     def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> FileListing:
         folder = checked_path(path, self.ref)
         return FileListing(self, folder, matcher(pattern), recursive)
 
+    def pages(self, folder: str, *, recursive: bool) -> Iterator[Page]:
+        """List the files of ``folder`` in pages; none if it does not exist. Errors as for ``FileAsset.files``."""
+        listed = pages(self.place, folder, recursive=recursive, subject=str(self.ref))
+        try:
+            with self.about(folder):
+                yield from listed
+        except NotFoundError:
+            return
+
     def stat(self, path: str) -> StoredFile:
         path = self._file(path)
-        tries = Tries(self.options)
-        return self.asked(lambda: tries.call(lambda: self.place.head(path)), path)
+        file = loop.call(self.stat_async(path))
+        if not file.size and self._is_marker(path):
+            raise refusal(self.ref, path, Refused(404, None))
+        return file
+
+    async def stat_async(self, path: str) -> StoredFile:
+        """Read the facts from a response with the first byte, for which the permission to read suffices."""
+        facts: list[StoredFile] = []
+
+        async def take(body: Body) -> None:
+            size = body.span.total
+            if size is None:
+                raise DataError(f"The store does not state the length of the file '{path}' of {self.ref}.")
+            facts.append(StoredFile(path, size, body.modified, body.version.etag or None))
+
+        fetcher = Fetcher(self.place)
+        try:
+            await send(fetcher, DataRequest(path, ByteRange(0, 1), fetcher.deadline), take)
+        except Refused as refused:
+            if refused.status != 416:
+                raise refusal(self.ref, path, refused) from None
+            # An empty file has no first byte.
+            await send(fetcher, DataRequest(path, None, fetcher.deadline), take)
+        return facts[-1]
+
+    def _is_marker(self, path: str) -> bool:
+        """Return whether the empty file at ``path`` only marks a directory, because it has files."""
+        return any(page.files or page.folders for page in islice(self.pages(path, recursive=False), 1))
 
     def open(self, path: str) -> io.BufferedReader:
         # Imported here, because the stream module imports this one.
@@ -101,15 +138,23 @@ class Directory:
 
     def read_bytes(self, path: str) -> bytes:
         path = self._file(path)
-        return self.asked(lambda: b"".join(Reading(self.place, path, self.options)), path)
+        return bytes(loop.call(self.read(path)))
+
+    async def read(self, path: str, file: StoredFile | None = None, wanted: ByteRange | None = None) -> memoryview:
+        """Return the bytes of a file, or those of ``wanted``, which is only possible with the facts about the
+        ``file``."""
+        return await read_object(
+            self.place,
+            path,
+            name=f"the file '{path}' of {self.ref}",
+            refusal=lambda refused: refusal(self.ref, path, refused),
+            size=-1 if file is None else file.size,
+            version=None if file is None else Version(file.etag or "", "", file.size),
+            wanted=wanted,
+        )
 
     def store(self) -> Any:
-        return self.asked(lambda: self.place.store(), "")
-
-    def asked(self, call: Callable[[], T], path: str) -> T:
-        """Return ``call()``, which Ctrl-C can interrupt. A refusal of the store becomes an error about ``path``."""
-        with self.about(path):
-            return interruptible(call)
+        return store_of(self.place, self.ref)
 
     @contextlib.contextmanager
     def about(self, path: str) -> Iterator[None]:
@@ -126,15 +171,20 @@ class Directory:
         try:
             yield
         except NotFoundError:
-            page = None
+            is_directory = False
             with contextlib.suppress(DeltaSharingError):
-                page = self.asked(lambda: next(self.place.pages(path, recursive=False), None), path)
-            if page is None or not (page.files or page.folders):
+                is_directory = self.is_directory(checked_path(path, self.ref))
+            if not is_directory:
                 raise
             raise NotFoundError(
                 f"Expected a file, but '{path}' of {self.ref} is a directory. List it with 'files()' or 'ls'.",
                 status=404,
             ) from None
+
+    def is_directory(self, path: str) -> bool:
+        """Return whether there are files below ``path``, or the store marks it as a directory."""
+        listed = self.pages(path, recursive=False)
+        return any(page.files or page.folders or path in page.markers for page in listed)
 
     def _file(self, path: str) -> str:
         checked = checked_path(path, self.ref)
@@ -158,8 +208,7 @@ class FileListing(Iterator[StoredFile]):
         self._is_there = not folder
         self._consumer = Consumer(f"The listing of {directory.ref}")
         self._ready: deque[StoredFile] = deque()
-        self._pages: Iterator[Page] = iter(())
-        self._coming: Future[Page | None] | None = None
+        self._pages: AsyncGenerator[Page, None] | None = None
         self._has_ended = False
 
     def __next__(self) -> StoredFile:
@@ -182,17 +231,26 @@ class FileListing(Iterator[StoredFile]):
                 self.close()
                 raise
 
+    def __del__(self) -> None:
+        self._stop()
+
     def close(self) -> None:
         """End the listing. A thread that waits for a file, and any later call, gets a ``UsageError``."""
         if not self._has_ended:
             self._consumer.close()
             self._ready = deque()
+        self._stop()
+
+    def _stop(self) -> None:
+        pages, self._pages = self._pages, None
+        if pages is not None:
+            loop.in_background(pages.aclose())
 
     def _load(self) -> None:
         """Add the files of the next page, or, after the last page, the file at ``folder`` if it is no directory."""
         page = self._next_page()
         if page is not None:
-            self._is_there = self._is_there or bool(page.files or page.folders)
+            self._is_there = self._is_there or bool(page.files or page.folders or self._folder in page.markers)
             self._add(page.files, self._skip)
             return
         if not self._is_there:
@@ -208,18 +266,21 @@ class FileListing(Iterator[StoredFile]):
     def _next_page(self) -> Page | None:
         """Return the next page; ``None`` after the last one, and if the folder does not exist."""
         directory, folder, consumer = self._directory, self._folder, self._consumer
-        if self._coming is None:
-            with directory.about(folder):
-                self._pages = consumer.call(lambda: directory.place.pages(folder, recursive=self._recursive))
-            self._coming = in_thread(functools.partial(next, self._pages, None))
+        if self._pages is None:
+            place = consumer.call(lambda: directory.place)
+            self._pages = list_pages(Fetcher(place), folder, recursive=self._recursive, subject=str(directory.ref))
+        coming = loop.begin(_next(self._pages))
         try:
             with directory.about(folder):
-                page = consumer.result(self._coming)
+                return consumer.result(coming)
         except NotFoundError:
             return None
-        if page is not None:
-            self._coming = in_thread(functools.partial(next, self._pages, None))
-        return page
+        finally:
+            coming.cancel()
+
+
+async def _next(pages: AsyncGenerator[Page, None]) -> Page | None:
+    return await anext(pages, None)
 
 
 def checked_path(path: str, asset: AssetRef) -> str:

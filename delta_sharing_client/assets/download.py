@@ -16,9 +16,9 @@ from delta_sharing_client.assets.notes import Note
 from delta_sharing_client.assets.state import State
 from delta_sharing_client.assets.transfers import Transfers, content_md5, digest_of
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.run.progress import progress_bar
-from delta_sharing_client.storage.place import StoredFile
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _is_here(directory: Directory, file: StoredFile, state: State, source: str) 
         etag = directory.stat(file.path).etag
     if state.is_noted(file.path, source, etag, file.size):
         return True
-    expected = content_md5(etag)
+    expected = content_md5(file)
     if etag is None or expected is None or digest_of(state.directory / file.path) != expected:
         return False
     state.add(file.path, Note(source, etag, file.size, local.st_mtime_ns))

@@ -8,7 +8,7 @@ from typing import IO
 
 import msgspec
 
-from delta_sharing_client.storage.place import StoredFile
+from delta_sharing_client.fetch.place import StoredFile
 
 _IN_MEMORY = 20_000
 _BUFFER_BYTES = 1024 * 1024

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.assets.directory import Directory
     from delta_sharing_client.assets.download import Download
     from delta_sharing_client.assets.filesystem import AssetFileSystem
-    from delta_sharing_client.storage.place import StoredFile
+    from delta_sharing_client.fetch.place import StoredFile
 
 
 class FileAsset(Asset):

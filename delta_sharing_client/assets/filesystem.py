@@ -14,8 +14,9 @@ from fsspec.spec import AbstractFileSystem
 from delta_sharing_client.assets.directory import Directory, checked_path
 from delta_sharing_client.assets.stream import FileStream, OpenFile
 from delta_sharing_client.errors import NotFoundError
-from delta_sharing_client.storage.place import Page, StoredFile
-from delta_sharing_client.storage.reading import Reading
+from delta_sharing_client.fetch.place import Page, StoredFile
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.run import loop
 
 
 class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -45,10 +46,14 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:
         """List a directory, or a single file, as fsspec specifies."""
         path = self._checked(path)
-        entries = [entry for page in self._pages(path, recursive=False) for entry in _entries(page)]
-        if not entries:
-            entries = [self.info(path)] if path else []
-            entries = [] if path and entries[0]["type"] == "directory" else entries
+        entries: list[dict[str, Any]] = []
+        is_directory = not path
+        for page in self._directory.pages(path, recursive=False):
+            entries += _entries(page)
+            is_directory = is_directory or path in page.markers
+        if not entries and not is_directory:
+            with self._absence(path):
+                entries = [_file(self._directory.stat(path))]
         return entries if detail else [entry["name"] for entry in entries]
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
@@ -59,7 +64,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         try:
             return _file(self._directory.stat(path))
         except NotFoundError:
-            if any(page.files for page in self._pages(path, recursive=True)):
+            if self._directory.is_directory(path):
                 return _folder(path)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
@@ -70,13 +75,17 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         path = self._checked(path)
         if maxdepth is not None:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
-        files = [file for page in self._pages(path, recursive=True) for file in page.files]
-        entries = {file.path: _file(file) for file in files}
-        if not files and path:
+        entries: dict[str, dict[str, Any]] = {}
+        markers: set[str] = set()
+        for page in self._directory.pages(path, recursive=True):
+            entries.update((file.path, _file(file)) for file in page.files)
+            markers |= page.markers
+        if not entries and path and path not in markers:
             with contextlib.suppress(NotFoundError):
                 entries = {path: _file(self._directory.stat(path))}
         if withdirs:
-            entries.update({folder: _folder(folder) for folder in _folders(entries, path)})
+            below = {marker for marker in markers if len(marker) > len(path)}
+            entries.update({folder: _folder(folder) for folder in _folders([*entries, *below], path) | below})
         names = sorted(entries)
         return {name: entries[name] for name in names} if detail else names
 
@@ -102,10 +111,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
             first, last, _step = slice(start, end).indices(file.size)
             if first >= last:
                 return b""
-            place, options = self._directory.place, self._directory.options
-            return self._directory.asked(
-                lambda: b"".join(Reading(place, path, options, size=file.size, start=first, stop=last)), path
-            )
+            return bytes(loop.call(self._directory.read(path, file, ByteRange(first, last))))
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> io.BufferedReader:
         if mode != "rb":
@@ -127,17 +133,6 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
 
     def _checked(self, path: str) -> str:
         return checked_path(self._strip_protocol(path), self._directory.ref)
-
-    def _pages(self, path: str, *, recursive: bool) -> Iterator[Page]:
-        pages = self._directory.asked(lambda: self._directory.place.pages(path, recursive=recursive), path)
-        while True:
-            try:
-                page = self._directory.asked(lambda: next(pages, None), path)
-            except NotFoundError:
-                return
-            if page is None:
-                return
-            yield page
 
     @contextlib.contextmanager
     def _absence(self, path: str) -> Iterator[None]:

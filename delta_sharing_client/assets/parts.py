@@ -1,157 +1,132 @@
-"""A file that is downloaded in parts, several in parallel, and resumed after an interruption."""
+"""Local files that arrive in one part or in several, and that are continued after an interruption."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from delta_sharing_client.storage.place import StoredFile
+from delta_sharing_client.fetch.place import Checksum, StoredFile
+from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.parquet.byte_ranges import ByteRange, split
+
+PART_BYTES = 4 * 1024 * 1024
+"""Larger files arrive in parts of this size, in parallel, and are continued after an interruption."""
 
 _READ_BYTES = 256 * 1024
 _NOTE = re.compile(rb"(\d{1,18})-(\d{1,18})")
 
+Keep = Callable[[str], None]
+"""Moves the complete file at a temporary path to its own path."""
+
+
+class SmallFile:
+    """A file that arrives at once, at the path ``temporary``: a ``fetch.file_target.Target``."""
+
+    def __init__(self, temporary: str, keep: Keep) -> None:
+        self._temporary, self._keep = temporary, keep
+        self._data = memoryview(b"")
+
+    def missing(self, size: int) -> Sequence[ByteRange]:
+        return [ByteRange(0, size)] if size else []
+
+    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+        self._data = data
+
+    def finish(self, checksum: Checksum | None) -> bool:
+        data, self._data = self._data, memoryview(b"")
+        if checksum is not None and _digest(checksum, data) != checksum.digest:
+            return False
+        with open(self._temporary, "wb", buffering=0) as out:
+            written = out.write(data)
+            while written < len(data):
+                written += out.write(data[written:])
+        self._keep(self._temporary)
+        return True
+
 
 class LargeFile:
-    """A ``file`` that arrives in parts of ``part_bytes`` in the local file ``path``; a file next to it records the
-    complete parts.
+    """A ``file`` that arrives in parts in the local file ``path``: a ``fetch.file_target.Target``.
 
-    If ``is_hashed``, the MD5 of the file is computed while parts arrive: from memory if all earlier parts have been
-    hashed when a part arrives, or else from the local file.
-
-    Attributes
-    ----------
-    replacements:
-        How often the download was restarted because the store had a different version.
-    is_stale:
-        Whether the store has a different version.
-    digests:
-        The MD5s of the content that earlier attempts received.
+    A file next to it records the parts that have arrived. They are hashed while they are in memory, if all earlier ones
+    have been, and otherwise from the file.
     """
 
-    def __init__(self, file: StoredFile, path: Path, part_bytes: int, replacements: int, *, is_hashed: bool) -> None:
-        self.file, self.path, self.replacements = file, path, replacements
-        self.is_stale = False
-        self.digests: set[str] = set()
-        self._part_bytes, self._is_hashed = part_bytes, is_hashed
+    def __init__(self, file: StoredFile, path: Path, keep: Keep, report: ScanReport) -> None:
+        self.file, self.path = file, path
+        self._keep, self._report = keep, report
         self._notes = path.with_suffix(".done")
         self._lock, self._hashing = threading.Lock(), threading.Lock()
         self._digest, self._hashed = hashlib.md5(usedforsecurity=False), 0
-        self._done = self._noted() if path.exists() and path.stat().st_size == file.size else set()
-        self._waiting = [start for start in self._starts() if start not in self._done]
-        if not self._done:
-            self.restart()
 
-    @property
-    def missing_bytes(self) -> int:
-        """The size of the parts whose download has not started."""
-        return sum(self.stop(start) - start for start in self._waiting)
+    def missing(self, size: int) -> Sequence[ByteRange]:
+        is_begun = self.path.exists() and self.path.stat().st_size == size
+        parts = split(ByteRange(0, size), PART_BYTES)
+        missing = (
+            [part for part, done in zip(parts, self._arrived(parts), strict=True) if not done] if is_begun else parts
+        )
+        if len(missing) == len(parts):
+            self._restart()
+        self._report.add(bytes=size - sum(part.length for part in missing))
+        return missing
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all parts have arrived."""
-        return len(self._done) == len(self._starts())
+    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+        with self.path.open("r+b", buffering=0) as out:
+            out.seek(part.start)
+            written = out.write(data)
+            while written < len(data):
+                written += out.write(data[written:])
+        with self._lock, self._notes.open("ab", buffering=0) as notes:
+            notes.write(f"{part.start}-{part.stop}\n".encode())
+        if is_hashed and self._hashing.acquire(blocking=False):
+            try:
+                if self._hashed == part.start:
+                    self._digest.update(data)
+                    self._hashed = part.stop
+            finally:
+                self._hashing.release()
 
-    def stop(self, start: int) -> int:
-        """Return the end of the part at ``start``."""
-        return min(start + self._part_bytes, self.file.size)
+    def finish(self, checksum: Checksum | None) -> bool:
+        if checksum is not None and self._whole_digest(checksum) != checksum.digest:
+            self._restart()
+            return False
+        self._notes.unlink(missing_ok=True)
+        self._keep(str(self.path))
+        return True
 
-    def restart(self) -> None:
-        """Start again without any part."""
+    def _restart(self) -> None:
         self._notes.unlink(missing_ok=True)
         with self.path.open("wb") as out:
             out.truncate(self.file.size)
         self._digest, self._hashed = hashlib.md5(usedforsecurity=False), 0
-        self._done, self._waiting = set(), list(self._starts())
 
-    def take(self) -> int | None:
-        """Return the start of the next part to download, which now counts as started; ``None`` if there is none."""
-        with self._lock:
-            return self._waiting.pop(0) if self._waiting else None
-
-    @contextlib.contextmanager
-    def hashing(self, start: int) -> Iterator[Any]:
-        """Yield the hash to update with the bytes of the part at ``start``; ``None`` if they cannot be hashed yet.
-
-        The part must arrive in the ``with`` block, which must raise if not all of its bytes arrive.
-        """
-        if not (self._is_hashed and self._hashing.acquire(blocking=False)):
-            yield None
-            return
-        try:
-            if self._hashed != start:
-                yield None
-                return
-            digest = self._digest.copy()
-            yield digest
-            self._digest, self._hashed = digest, self.stop(start)
-        finally:
-            self._hashing.release()
-
-    def note(self, start: int) -> bool:
-        """Record that the part at ``start`` is complete; return whether it was the last one."""
-        with self._lock:
-            with self._notes.open("ab", buffering=0) as out:
-                out.write(f"{start}-{self.stop(start)}\n".encode())
-            self._done.add(start)
-            is_last = self.is_complete
-        if not is_last and self._is_hashed and self._hashing.acquire(blocking=False):
-            try:
-                if self._is_hashed:
-                    self._hash_done()
-            finally:
-                self._hashing.release()
-        return is_last
-
-    def digest(self) -> str:
-        """Return the MD5 of the complete file."""
-        with self._hashing:
-            self._hash_done()
-            return self._digest.hexdigest()
-
-    def stop_hashing(self) -> None:
-        """Compute the MD5 no further. Afterwards no thread reads the local file, so it may be moved."""
-        with self._hashing:
-            self._is_hashed = False
-
-    def forget(self) -> None:
-        """Remove the record of complete parts."""
-        self._notes.unlink(missing_ok=True)
-
-    def _hash_done(self) -> None:
-        """Hash the parts that have arrived, in order, up to the first gap."""
-        if self._hashed not in self._done:
-            return
+    def _whole_digest(self, checksum: Checksum) -> bytes:
+        if checksum.algorithm != "md5":
+            self._digest, self._hashed = hashlib.new(checksum.algorithm, usedforsecurity=False), 0
         with self.path.open("rb", buffering=0) as stream:
             stream.seek(self._hashed)
-            while self._hashed in self._done:
-                left = self.stop(self._hashed) - self._hashed
-                while left and (data := stream.read(min(left, _READ_BYTES))):
-                    self._digest.update(data)
-                    left -= len(data)
-                self._hashed = self.stop(self._hashed)
+            while data := stream.read(_READ_BYTES):
+                self._digest.update(data)
+        return self._digest.digest()
 
-    def _starts(self) -> range:
-        return range(0, self.file.size, self._part_bytes)
-
-    def _noted(self) -> set[int]:
-        """Return the starts of the parts that earlier runs received; the parts of those runs may have had a different
-        size."""
+    def _arrived(self, parts: Sequence[ByteRange]) -> list[bool]:
+        """Return which parts have arrived; those of earlier runs may have had different sizes."""
         try:
             lines = self._notes.read_bytes().split(b"\n")[:-1]
         except OSError:
-            return set()
+            return [False] * len(parts)
         ranges = sorted((int(match[1]), int(match[2])) for match in map(_NOTE.fullmatch, lines) if match)
-        done, missing = set(), 0
+        arrived, missing = [], 0
         # ``missing`` is the first byte, from the start of this part on, that has not arrived.
-        for start in self._starts():
-            missing = max(missing, start)
+        for part in parts:
+            missing = max(missing, part.start)
             while ranges and ranges[0][0] <= missing:
                 missing = max(missing, ranges.pop(0)[1])
-            if missing >= self.stop(start):
-                done.add(start)
-        return done
+            arrived.append(missing >= part.stop)
+        return arrived
+
+
+def _digest(checksum: Checksum, data: memoryview) -> bytes:
+    return hashlib.new(checksum.algorithm, data, usedforsecurity=False).digest()

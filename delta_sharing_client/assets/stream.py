@@ -6,11 +6,10 @@ import io
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from delta_sharing_client.fetch.source import Version
+from delta_sharing_client.fetch.place import StoredFile
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Consumer
-from delta_sharing_client.run.loop import in_thread
-from delta_sharing_client.storage.place import StoredFile
-from delta_sharing_client.storage.reading import Reading
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.directory import Directory
@@ -45,7 +44,7 @@ class FileStream(io.RawIOBase):
         self._at = 0
         self._start, self._block = 0, memoryview(b"")
         self._length = _FIRST_BLOCK
-        self._ahead: tuple[int, Future[bytes]] | None = None
+        self._ahead: tuple[int, Future[memoryview]] | None = None
         self._consumer = Consumer(f"The stream of the file '{file.path}'")
 
     def __repr__(self) -> str:
@@ -105,7 +104,7 @@ class FileStream(io.RawIOBase):
         start = self._at + len(have)
         rest = self._read(start, self.size) if start < self.size else b""
         self._at = max(self._at, self.size)
-        return bytes(have) + rest if have else rest
+        return b"".join((have, rest)) if have else bytes(rest)
 
     def end(self) -> None:
         """End a read that waits for bytes, from any thread, with a ``UsageError``, and refuse later ones."""
@@ -114,7 +113,9 @@ class FileStream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             self.end()
-            self._ahead, self._block = None, memoryview(b"")
+            ahead, self._ahead, self._block = self._ahead, None, memoryview(b"")
+            if ahead is not None:
+                ahead[1].cancel()
         super().close()
 
     def _check_open(self) -> None:
@@ -130,30 +131,25 @@ class FileStream(io.RawIOBase):
         self._length = min(2 * self._length, _LARGEST_BLOCK) if is_next else _FIRST_BLOCK
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == at:
-            with self._consumer.turn(), self._directory.about(self.name):
-                data = self._consumer.result(ahead[1])
+            data = self._result(ahead[1])
         else:
+            if ahead is not None:
+                ahead[1].cancel()
             data = self._read(at, at + self._length)
-        self._start, self._block = at, memoryview(data)
+        self._start, self._block = at, data
         following = at + len(data)
         if is_next and following < self.size:
-            start, stop = following, following + self._length
-            self._ahead = following, in_thread(lambda: self._bytes(start, stop))
+            self._ahead = following, loop.begin(self._bytes(following, following + self._length))
 
-    def _read(self, start: int, stop: int) -> bytes:
-        with self._consumer.turn(), self._directory.about(self.name):
-            return self._consumer.call(lambda: self._bytes(start, stop))
+    def _read(self, start: int, stop: int) -> memoryview:
+        return self._result(loop.begin(self._bytes(start, stop)))
 
-    def _bytes(self, start: int, stop: int) -> bytes:
-        directory, file = self._directory, self._file
-        version = Version(file.etag or "", "", file.size)
-        reading = Reading(
-            directory.place,
-            file.path,
-            directory.options,
-            version=version,
-            size=file.size,
-            start=start,
-            stop=min(stop, file.size),
-        )
-        return b"".join(reading)
+    def _result(self, coming: Future[memoryview]) -> memoryview:
+        try:
+            with self._consumer.turn():
+                return self._consumer.result(coming)
+        finally:
+            coming.cancel()
+
+    async def _bytes(self, start: int, stop: int) -> memoryview:
+        return await self._directory.read(self._file.path, self._file, ByteRange(start, min(stop, self._file.size)))

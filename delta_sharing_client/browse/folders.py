@@ -10,13 +10,14 @@ from itertools import islice
 
 import pyarrow as pa
 
-from delta_sharing_client.assets.directory import Directory, checked_path
+from delta_sharing_client.assets.directory import Directory, checked_path, refusal
 from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.assets.skill_file import SKILL_FILE, compare
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
 from delta_sharing_client.browse.session import ASKED_FROM, ReadyFile, Session
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.fetch.place import Refused
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.int96 import Int96File
 from delta_sharing_client.parquet.reader import ARROW_ERRORS
@@ -56,24 +57,26 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
     path = checked_path(asked.text("path"), asset.ref)
     directory = Directory(asset)
 
-    def listed() -> tuple[list[str], list[dict[str, object]], bool]:
-        folders: list[str] = []
-        files: list[dict[str, object]] = []
-        for page in directory.place.pages(path, recursive=False):
-            folders += page.folders
-            files += [
-                {
-                    "path": one.path,
-                    "size": one.size,
-                    "modified": None if one.modified is None else instant_text(one.modified),
-                }
-                for one in page.files
-            ]
-        is_cut = len(folders) + len(files) > _MOST_ENTRIES
-        return folders[:_MOST_ENTRIES], files[:_MOST_ENTRIES], is_cut
-
-    folders, files, is_cut = directory.asked(listed, path)
-    return {"folders": folders, "files": files, "isCut": is_cut}
+    folders: list[str] = []
+    files: list[dict[str, object]] = []
+    is_there = not path
+    for page in directory.pages(path, recursive=False):
+        is_there = is_there or path in page.markers
+        folders += page.folders
+        files += [
+            {
+                "path": one.path,
+                "size": one.size,
+                "modified": None if one.modified is None else instant_text(one.modified),
+            }
+            for one in page.files
+        ]
+        if len(folders) + len(files) > _MOST_ENTRIES:
+            break
+    if not (is_there or folders or files):
+        raise refusal(asset.ref, path, Refused(404, None))
+    is_cut = len(folders) + len(files) > _MOST_ENTRIES
+    return {"folders": folders[:_MOST_ENTRIES], "files": files[:_MOST_ENTRIES], "isCut": is_cut}
 
 
 def look(session: Session, asked: Asked) -> dict[str, object]:

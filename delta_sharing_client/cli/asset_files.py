@@ -19,8 +19,8 @@ from delta_sharing_client.redact import printable
 if TYPE_CHECKING:
     from delta_sharing_client.assets.files import FileAsset
     from delta_sharing_client.client import SharingClient
+    from delta_sharing_client.fetch.place import StoredFile
     from delta_sharing_client.protocol.names import AssetName
-    from delta_sharing_client.storage.place import StoredFile
 
 FileArgument = Annotated[
     str,

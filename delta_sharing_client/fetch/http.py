@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import dataclasses
+import datetime
 import functools
 import html
 import os
@@ -13,8 +14,8 @@ import re
 import socket
 import time
 import weakref
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -22,7 +23,7 @@ import yarl
 
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
 from delta_sharing_client.failures import LIBRARY_ERRORS, translated
-from delta_sharing_client.fetch.source import Body, DataRequest, Refused, Span, Version
+from delta_sharing_client.fetch.place import Checksum, DataRequest, Page, Refused, Span, Take, Version, Wanted
 from delta_sharing_client.network import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -39,12 +40,11 @@ from delta_sharing_client.network import (
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import MASK, printable, scrub
-from delta_sharing_client.retry import Deadline
+from delta_sharing_client.retry import Deadline, http_date
 
 # The proxy arguments of a request, and its headers for the proxy.
 _ProxyArguments = tuple[dict[str, Any], dict[str, str]]
 
-_DOING = "Reading a data file"
 _CHUNK = 1024 * 1024
 _LONGEST_HEAD = 256 * 1024
 _LONGEST_NUMBER = 19
@@ -58,8 +58,12 @@ _REASON_BYTES = 4096
 _REASON_SHOWN = 300
 # Such a word in an error may be part of a signature, so it is masked.
 _LONG_WORD = re.compile(r"[\w+/=%-]{40,}")
+_NO_HEADERS: Mapping[str, str] = {}
 # ``_RequestTimer`` enforces the time limits, because each of aiohttp's own limits needs several timers per request.
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
+_CODE = re.compile(r"[A-Za-z]{1,60}", re.ASCII)
+_REGION = re.compile(r"<Region>([^<]*)</Region>|; expecting '([^'<]*)'")
+_REGION_NAME = re.compile(r"[a-z]{2,}[a-z0-9-]{1,30}", re.ASCII)
 # The unit is case-insensitive (RFC 9110, 14.1).
 _CONTENT_RANGE = re.compile(r"bytes +(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)\Z", re.ASCII | re.IGNORECASE)
 
@@ -108,8 +112,12 @@ class _RequestTimer:
             self._timeout.reschedule(self._loop.time())
 
 
-class _HttpBody:
+class HttpBody:
+    """An open response, as a ``Body``. A store sets ``stated_checksum``, which finds the checksum in the headers."""
+
     def __init__(self, response: aiohttp.ClientResponse, span: Span, http: Http, timer: _RequestTimer) -> None:
+        self._headers = response.headers
+        self.stated_checksum: Callable[[Iterable[tuple[str, str]]], Checksum | None] | None = None
         etag = response.headers.get("ETag", "")
         self.span = span
         self.version = Version(
@@ -118,7 +126,16 @@ class _HttpBody:
         self._content = response.content
         self._timer = timer
         self._seconds = http.options.read_timeout
-        self._throughput = Throughput(http.options, _DOING, http.table)
+        self._throughput = Throughput(http.options, http.doing, http.table)
+
+    @property
+    def checksum(self) -> Checksum | None:
+        return None if self.stated_checksum is None else self.stated_checksum(self._headers.items())
+
+    @property
+    def modified(self) -> datetime.datetime | None:
+        seconds = http_date(self.version.modified)
+        return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
 
     async def read(self) -> bytes:
         data = self._content.read_nowait()
@@ -134,11 +151,17 @@ class _HttpBody:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Http:
-    """Sends range requests within the limits of ``options``. It holds no connections, so it can be pickled."""
+    """The files behind pre-signed URLs, as a ``Place``; also sends the requests of stores (``exchange``).
+
+    It holds no connections, so it can be pickled. ``allowed`` are the URLs that may be requested. ``table`` and
+    ``doing``, which describes the request, are for errors.
+    """
 
     options: ReadOptions
     allowed: Allowed
-    table: str
+    table: str | None
+    doing: str = "Reading a data file"
+    lists_in_order: ClassVar[bool] = False
     network: Network = dataclasses.field(init=False)
     # Finding the proxy reads the whole environment, so it is done only once per host.
     _proxies: dict[str, _ProxyArguments] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -146,7 +169,7 @@ class Http:
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network.of(self.options))
 
-    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
+    async def get(self, request: DataRequest, take: Take) -> None:
         """Send one GET and pass the open response to ``take``. The URL and all redirects are checked.
 
         Raises ``Refused`` for a status other than 200 and 206, and ``Transient`` if no response or only a part of it
@@ -154,45 +177,49 @@ class Http:
         ``ProtocolError`` if the URL is not allowed, and ``TransportError`` for other failures that a retry cannot mend.
         """
         for _ in range(MAX_REDIRECTS + 1):
-            url, deadline = request.url, request.deadline
-            check_data_url(url, self.allowed)
-            deadline.check(_DOING, self.table)
-            # Only the timer refers to the timeout, which refers to the task, because the frames of an error must not
-            # keep the task alive.
-            timer = _RequestTimer(asyncio.timeout(None), deadline)
-            try:
-                location = await self._exchange(request, take, timer)
-            except LIBRARY_ERRORS as error:
-                failure = translated(error, _DOING, self.table, url=url, receiving=timer.is_receiving)
-            else:
-                if location is None:
-                    return
-                request = request._replace(url=redirected(url, location))
-                continue
-            # Raised here, because with the library's error as its context it would keep the socket alive and show the
-            # URL.
-            deadline.check(_DOING, self.table)
-            raise failure
-        problem = f"{_DOING} failed: the storage redirects more than {MAX_REDIRECTS} times."
+            location = await self.exchange(request, take)
+            if location is None:
+                return
+            request = request._replace(address=redirected(request.address, location))
+        problem = f"{self.doing} failed: the storage redirects more than {MAX_REDIRECTS} times."
         raise TransportError(problem, table=self.table)
 
+    async def page(self, folder: str, mark: str | None, deadline: Deadline, *, recursive: bool) -> Page:
+        """Raise ``Refused``, because URLs of files cannot be listed."""
+        raise Refused(405, None)
+
+    async def exchange(self, request: DataRequest, take: Take, headers: Mapping[str, str] = _NO_HEADERS) -> str | None:
+        """Send one GET with additional ``headers``; like ``get``, but return the target of a redirect."""
+        url, deadline = request.address, request.deadline
+        check_data_url(url, self.allowed)
+        deadline.check(self.doing, self.table)
+        # Only the timer refers to the timeout, which refers to the task, because the frames of an error must not keep
+        # the task alive.
+        timer = _RequestTimer(asyncio.timeout(None), deadline)
+        try:
+            return await self._exchange(request, take, headers, timer)
+        except LIBRARY_ERRORS as error:
+            failure = translated(error, self.doing, self.table, url=url, receiving=timer.is_receiving)
+        # Raised here, because with the library's error as its context it would keep the socket alive and show the URL.
+        deadline.check(self.doing, self.table)
+        raise failure
+
     async def _exchange(
-        self, request: DataRequest, take: Callable[[Body], Awaitable[None]], timer: _RequestTimer
+        self, request: DataRequest, take: Take, headers: Mapping[str, str], timer: _RequestTimer
     ) -> str | None:
-        """Let ``take`` read the response, and return ``None``; for a redirect, return its target instead."""
         _current.set((timer, 2 * self.options.read_timeout))
         try:
             async with timer:
                 timer.restart(self.options.connect_timeout)
-                response = await self.send(request.url, _headers(request.wanted, request.version))
+                response = await self.send(request.address, {**_headers(request.wanted, request.version), **headers})
                 try:
                     location = response.headers.get("Location")
-                    if response.status in REDIRECTS and location is not None:
+                    if response.status in REDIRECTS and location is not None and not headers:
                         return location
                     timer.is_receiving = True
                     if response.status not in (200, 206):
-                        raise Refused(response.status, response.headers.get("Retry-After"), await _reason(response))
-                    await take(_HttpBody(response, _span(response, request.wanted), self, timer))
+                        raise await _refusal(response)
+                    await take(HttpBody(response, _span(response, request.wanted), self, timer))
                     return None
                 finally:
                     # A response that was read to its end has already released its connection. Otherwise, close() closes
@@ -247,7 +274,7 @@ def _proxy_arguments(proxy: str | None, scheme: str) -> _ProxyArguments:
     return {"proxy": bare}, login
 
 
-def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[str, str]:
+def _headers(wanted: Wanted, version: Version | None) -> dict[str, str]:
     headers = {"Accept-Encoding": "identity", "User-Agent": _user_agent()}
     if isinstance(wanted, ByteRange):
         headers["Range"] = f"bytes={wanted.start}-{wanted.stop - 1}"
@@ -258,21 +285,33 @@ def _headers(wanted: ByteRange | int | None, version: Version | None) -> dict[st
     return headers
 
 
-async def _reason(response: aiohttp.ClientResponse) -> str:
-    """Return the code and message of a storage error if they arrive in time, without secrets. S3, Google Cloud, Azure
-    and similar stores send XML; Azure also sends a header."""
+async def _refusal(response: aiohttp.ClientResponse) -> Refused:
+    """Return the status and, if they arrive in time, the code, message and region of a storage error, without secrets.
+    S3, Google Cloud, Azure and similar stores send XML; some send headers as well."""
     body = b""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(_REASON_SECONDS):
             body = await response.content.read(_REASON_BYTES)
     text = body.decode("utf-8", "replace")
-    parts = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
-    said = ": ".join(parts) or response.headers.get("x-ms-error-code", "")
+    matches = {name: re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message")}
+    stated = {name: match[1] for name, match in matches.items() if match is not None}
+    said = ": ".join(stated.values()) or response.headers.get("x-ms-error-code", "")
     shown = _LONG_WORD.sub(MASK, scrub(" ".join(html.unescape(said).split())))
-    return printable(shown[:_REASON_SHOWN]).rstrip(".")
+    code = _CODE.fullmatch(stated.get("Code") or str(response.headers.get("x-ms-error-code", "")))
+    in_text = _REGION.search(text)
+    # The header has the bucket's region; the body may also name that of the endpoint.
+    named: str = response.headers.get("x-amz-bucket-region") or ("" if in_text is None else in_text[1] or in_text[2])
+    region = _REGION_NAME.fullmatch(named)
+    return Refused(
+        response.status,
+        response.headers.get("Retry-After"),
+        printable(shown[:_REASON_SHOWN]).rstrip("."),
+        code="" if code is None else code[0],
+        region="" if region is None else region[0],
+    )
 
 
-def _span(response: aiohttp.ClientResponse, wanted: ByteRange | int | None) -> Span:
+def _span(response: aiohttp.ClientResponse, wanted: Wanted) -> Span:
     headers = response.headers
     if codings := content_codings(headers.get("Content-Encoding", "")):
         raise DataError(

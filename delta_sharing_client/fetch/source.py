@@ -1,24 +1,30 @@
-"""Reads byte ranges of a remote file, each completely, or raises an error; resumes broken connections, renews URLs."""
+"""Reads the bytes of places: the only code that sends a request a second time.
+
+Byte ranges and whole files arrive completely, from one version of the file, or an error is raised: broken connections
+are resumed, URLs renewed, and requests retried within the limits of the options.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import time
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar, Union
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError, about_file
+from delta_sharing_client.fetch.place import Body, Checksum, DataRequest, Place, Refused, Take, Version, Wanted
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.waiting import Order, Turns
 from delta_sharing_client.instants import steady_ms
-from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import safe_url
 from delta_sharing_client.retry import (
     EXPIRED_STATUSES,
+    NOT_IMPLEMENTED,
     RETRIED_STATUSES,
     Deadline,
     Transient,
@@ -33,81 +39,6 @@ _TOO_MANY = frozenset((429, 503))
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 
 
-class Refused(Exception):
-    """The storage responded with ``status`` instead of data; ``reason`` is its explanation, if any, without secrets."""
-
-    def __init__(self, status: int, retry_after: str | None, reason: str = "") -> None:
-        super().__init__(f"HTTP status {status}{', ' if reason else ''}{reason}")
-        self.status = status
-        self.retry_after = retry_after
-        self.reason = reason
-
-
-class Version(NamedTuple):
-    """The version of a file: its strong ETag, ``Last-Modified`` and length; each is empty or ``None`` if not stated.
-
-    Bytes may be combined only if their strong ETags are equal (RFC 9110, 15.3.7.3). If an ETag is missing, the other
-    two must be equal, as far as both are stated.
-    """
-
-    etag: str = ""
-    modified: str = ""
-    total: int | None = None
-
-    def agrees(self, other: Version) -> bool:
-        """Return whether bytes of both versions may be combined."""
-        if self.etag and other.etag:
-            return self.etag == other.etag
-        return (not self.modified or not other.modified or self.modified == other.modified) and (
-            self.total is None or other.total is None or self.total == other.total
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Span:
-    """The content of a response: the bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None``: not stated).
-
-    ``is_html`` means that the content type of the response is HTML.
-    """
-
-    start: int
-    stop: int | None
-    total: int | None
-    is_html: bool = False
-
-
-class DataRequest(NamedTuple):
-    """One GET of a data file.
-
-    ``url`` is the file's pre-signed URL, or its address in a ``FileStore``. ``wanted`` is a range, a number of bytes at
-    the end of the file, or ``None`` for the whole file. ``deadline`` is the deadline of the read. If the storage has a
-    different version from ``version``, it responds with the status 412, or ignores this condition.
-    """
-
-    url: str
-    wanted: ByteRange | int | None
-    deadline: Deadline
-    version: Version | None = None
-
-
-Bytes = Union[bytes, memoryview]
-
-
-class Body(Protocol):
-    """An open response, positioned at its first byte."""
-
-    @property
-    def span(self) -> Span:
-        """The bytes of the file in the response."""
-
-    @property
-    def version(self) -> Version:
-        """The version of the file."""
-
-    async def read(self) -> Bytes:
-        """Return the available bytes: at least one, or none at the end. Raises ``Transient`` if a transfer fails."""
-
-
 class UrlSource(Protocol):
     """A source of new pre-signed URLs. Implementations can be pickled, and threads share one renewal."""
 
@@ -119,73 +50,128 @@ class UrlSource(Protocol):
         """
 
 
-class FileStore(Protocol):
-    """A source of data files: ``Http``, or a storage without URLs. Implementations can be pickled."""
-
-    @property
-    def table(self) -> str:
-        """The name of the table that the files belong to, for errors."""
-
-    @property
-    def options(self) -> ReadOptions:
-        """The limits of the read."""
-
-    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``Http.get``, after renewing credentials if necessary."""
-
-
 class Stale(DataError):
-    """Parts of a file come from different versions; the file must be read again, once."""
+    """Parts of a file come from different versions; the file must be read again, in the next ``Attempt``."""
+
+    def ended(self) -> DataError:
+        """Return the error if there is no further attempt."""
+        return DataError(self.message, table=self.table, version=self.version, file_id=self.file_id)
+
+
+class Attempt(enum.IntEnum):
+    """How a file is read: first, again with a new URL, or in one response without conditions, because the versions that
+    the storage states differ from response to response."""
+
+    FIRST = 0
+    AGAIN = 1
+    IN_ONE_RESPONSE = 2
+
+
+MOST_IN_ONE_RESPONSE = 64 * 1024 * 1024
+"""Larger files are not read in one response, because it is held in memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reader:
-    """The state that all remote files of a read share: HTTP or a store, the renewal of URLs, the counters of the read,
-    the limit of concurrent requests, and the deadline."""
+class Fetcher:
+    """The state that all files of one operation share: their place, the renewal of URLs, the counters of the read, the
+    limit of concurrent requests, and the deadline. For one event loop."""
 
-    http: FileStore
-    urls: UrlSource | None
-    report: ScanReport
+    place: Place
+    urls: UrlSource | None = None
+    report: ScanReport = dataclasses.field(default_factory=ScanReport)
     limiter: RequestLimiter = dataclasses.field(init=False)
     deadline: Deadline = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        # The read starts when this object is created.
-        object.__setattr__(self, "limiter", RequestLimiter(self.http.options.max_concurrent_requests))
-        object.__setattr__(self, "deadline", Deadline(self.http.options.total_timeout))
+        # The operation starts when this object is created.
+        object.__setattr__(self, "limiter", RequestLimiter(self.place.options.max_concurrent_requests))
+        object.__setattr__(self, "deadline", Deadline(self.place.options.total_timeout))
+
+    def tries(self) -> Tries:
+        """Return the attempts of one request."""
+        return Tries(self.place.options, self.deadline, tell=self.report.tell)
+
+
+async def send(fetcher: Fetcher, request: DataRequest, take: Take) -> None:
+    """Send ``request`` until ``take`` has read a response; it reads each response from the start.
+
+    Raises ``Refused`` if the place refuses it, and ``TransportError`` if no response arrives within the limits.
+    """
+    tries = fetcher.tries()
+    while True:
+        try:
+            async with fetcher.limiter((0,)) as slot:
+                fetcher.report.add(requests=1)
+                try:
+                    return await fetcher.place.get(request, take)
+                except Refused as refused:
+                    failure = transient(fetcher, refused, slot, "A file cannot be read")
+        except Transient as broken:
+            failure = broken
+        await tries.failed_async(failure)
+        fetcher.report.add(retries=1)
+
+
+def transient(fetcher: Fetcher, refused: Refused, slot: RequestSlot, problem: str) -> Transient:
+    """Return the failure for a response after which a retry may help; otherwise raise ``refused``."""
+    if refused.status not in RETRIED_STATUSES:
+        raise refused
+    if refused.status in _TOO_MANY:
+        slot.refused()
+    error = TransportError(f"{problem}: the storage responded with {refused}.", table=fetcher.place.table)
+    return Transient(error, retry_after(refused.retry_after))
 
 
 class RemoteFile:
-    """A file behind a pre-signed URL, or in a store; for one event loop.
+    """A file of a place; for one event loop.
 
-    ``size`` is its stated length, -1 if unknown; every response's total is compared with it. All bytes come from one
-    version of the file: the given ``version``, or else that of the first response. ``order`` is the priority of its
-    requests in the read.
+    ``url`` is its pre-signed URL, or its address in the place. ``size`` is its stated length, -1 if unknown; every
+    response's total is compared with it. All bytes come from one version of the file: the given ``version``, or else
+    that of the first response. ``order`` is the priority of its requests in the read. ``name`` is what errors call it;
+    ``refusal`` returns the error for a response that is not data, by default that of a data file of a table.
     """
 
     def __init__(
         self,
-        reader: Reader,
+        fetcher: Fetcher,
         *,
         key: str,
         url: str,
         size: int,
         file_id: str | None,
         renew_at: int | None = None,
-        stale: bool = False,
+        attempt: Attempt = Attempt.FIRST,
         version: Version | None = None,
         order: Order = (0, 0),
+        name: str = "",
+        refusal: Callable[[Refused], Exception] | None = None,
     ) -> None:
-        self.reader = reader
+        self.fetcher = fetcher
+        self._name = name
+        self._refusal = refusal
         self._key = key
         self._url = url
         self._renew_at = renew_at
-        self._is_stale = stale
+        self._is_stale = attempt > Attempt.FIRST
+        self.is_in_one_response = attempt is Attempt.IN_ONE_RESPONSE
+        self.is_conditional = True
+        """Whether requests name the version that they want."""
         self._renewing: asyncio.Future[str] | None = None
         self._version = version
         self.order = order
         self.file_id = file_id
         self.size = size
+        self.checksum: Checksum | None = None
+        """The checksum of the whole file, once a response has stated it."""
+
+    @property
+    def condition(self) -> Version | None:
+        """The version that a request demands."""
+        return self.version if self.is_conditional else None
+
+    def forget_version(self) -> None:
+        """Take the version of the next response, which has all bytes."""
+        self._version = None
 
     @property
     def version(self) -> Version:
@@ -213,13 +199,24 @@ class RemoteFile:
         arrive within the retry limits, or the URL was refused and could not be renewed.
         """
         if wanted.length:
-            with about_file(self.reader.http.table, self.file_id):
+            with about_file(self.fetcher.place.table, self.file_id):
                 await _Transfer(self, wanted, into).run()
+
+    async def read_all(self, most: int | None = None) -> pa.Buffer:
+        """Return all bytes of a file, whose size need not be known; sets ``size``.
+
+        Raises the errors of ``fetch``, and ``DataError`` before the download if the file has more than ``most`` bytes.
+        """
+        whole = _WholeTransfer(self, most)
+        with about_file(self.fetcher.place.table, self.file_id):
+            await whole.run()
+        self.size = whole.wanted.stop
+        return whole.buffer
 
     async def read_tail(self, length: int) -> tuple[int, pa.Buffer]:
         """Return the size of a file of unknown size, and its last ``length`` bytes (all bytes if it is shorter)."""
         tail = _TailTransfer(self, length)
-        with about_file(self.reader.http.table, self.file_id):
+        with about_file(self.fetcher.place.table, self.file_id):
             await tail.run()
         return tail.wanted.stop, tail.buffer
 
@@ -227,7 +224,7 @@ class RemoteFile:
 
     async def url(self) -> str:
         url, due = self._url, self._renew_at is not None and self._renew_at <= steady_ms()
-        if (due or self._is_stale) and self.reader.urls:
+        if (due or self._is_stale) and self.fetcher.urls:
             return await self.renew(url, refused=self._is_stale)
         return url
 
@@ -236,12 +233,12 @@ class RemoteFile:
 
         If ``rejected`` was not ``refused`` but is only old, the source may return a URL that it already knows.
         """
-        if self.reader.urls is None:
+        if self.fetcher.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new URL can be requested")
         if self._url != rejected:
             return self._url
         if self._renewing is None:
-            asked = asyncio.to_thread(self.reader.urls.url_for, self._key, rejected if refused else None)
+            asked = asyncio.to_thread(self.fetcher.urls.url_for, self._key, rejected if refused else None)
             self._renewing = asyncio.ensure_future(asked)
         try:
             # Shielded, because other tasks may wait for it as well, and the request continues on its thread anyway.
@@ -251,6 +248,16 @@ class RemoteFile:
         finally:
             if self._renewing is not None and self._renewing.done():
                 self._renewing = None
+
+    def check(self, body: Body) -> None:
+        """Raise ``Stale`` if a response has another version than earlier ones, ``DataError`` if it has another size."""
+        if body.span.is_html:
+            self.check_total(body.span.total, is_html=True)
+        if not self.agree(body.version):
+            raise self.replaced()
+        if self.is_in_one_response and body.span.total not in (None, self.size):
+            raise self.replaced()
+        self.check_total(body.span.total)
 
     def check_total(self, total: int | None, *, is_html: bool = False) -> None:
         if is_html and self.size >= 0 and total != self.size:
@@ -268,8 +275,13 @@ class RemoteFile:
         )
 
     def error(self, kind: type[ErrorT], reason: str) -> ErrorT:
-        where = "" if self.file_id else f" at {safe_url(self._url)}"
-        return kind(f"Cannot read a data file{where}: {reason}.", table=self.reader.http.table, file_id=self.file_id)
+        name = self._name or ("a data file" if self.file_id else f"a data file at {safe_url(self._url)}")
+        return kind(f"Cannot read {name}: {reason}.", table=self.fetcher.place.table, file_id=self.file_id)
+
+    def check_refusal(self, refused: Refused) -> None:
+        """Raise the error that the file's owner has for this refusal, if it has one."""
+        if self._refusal is not None:
+            raise self._refusal(refused) from None
 
 
 class _Transfer:
@@ -281,9 +293,10 @@ class _Transfer:
         self.into = into
         self.filled = 0
         self.refreshes = 0
+        self.has_condition = False
 
     async def run(self) -> None:
-        reader = self.file.reader
+        fetcher = self.file.fetcher
         tries: Tries | None = None
         while True:
             url = await self.file.url()
@@ -291,17 +304,17 @@ class _Transfer:
             failure = await self.attempt(url)
             if failure is None:
                 return
-            if tries is None or self.filled - before > reader.http.options.min_bytes_per_second * (
+            if tries is None or self.filled - before > fetcher.place.options.min_bytes_per_second * (
                 time.monotonic() - began
             ):
                 # Received bytes are kept, so only attempts with too little progress count towards the retry limits.
-                tries = Tries(reader.http.options, reader.deadline, tell=reader.report.tell)
+                tries = fetcher.tries()
             await tries.failed_async(failure)
-            reader.report.add(retries=1)
+            fetcher.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
         """Send a request, and again whenever its URL must be renewed; return the error if a retry is needed."""
-        reader = self.file.reader
+        fetcher = self.file.fetcher
         while True:
             try:
                 refused = await self.asked(url)
@@ -311,10 +324,15 @@ class _Transfer:
                 if self.filled == self.wanted.length:
                     return None
                 return Transient(self.file.error(TransportError, "the connection ended early"))
-            if refused.status in EXPIRED_STATUSES and self.refreshes < _MAX_REFRESHES and reader.urls is not None:
+            if refused.status in EXPIRED_STATUSES and self.refreshes < _MAX_REFRESHES and fetcher.urls is not None:
                 self.refreshes += 1
                 url = await self.file.renew(url)
-                reader.report.add(retries=1)
+                fetcher.report.add(retries=1)
+                continue
+            if refused.status in (412, NOT_IMPLEMENTED) and self.has_condition:
+                # Some storages refuse the condition although their file is the same: its response shows the version.
+                self.file.is_conditional = False
+                fetcher.report.add(retries=1)
                 continue
             self.check_status(refused)
             return Transient(
@@ -324,28 +342,35 @@ class _Transfer:
 
     async def asked(self, url: str) -> Refused | None:
         """Wait for a slot and send one request for the missing bytes; return the refusal, if any."""
-        reader = self.file.reader
-        async with reader.limiter(self.file.order) as slot:
-            reader.report.add(requests=1)
-            request = DataRequest(url, self.missing(), reader.deadline, self.file.version)
+        fetcher = self.file.fetcher
+        async with fetcher.limiter(self.file.order) as slot:
+            fetcher.report.add(requests=1)
+            wanted = self.missing()
+            condition = self.file.condition
+            # Other requests for the file may be under way, and change whether later ones have conditions.
+            self.has_condition = condition is not None and bool(condition.etag)
+            request = DataRequest(url, wanted, fetcher.deadline, condition)
             try:
-                await reader.http.get(request, self.take)
+                await fetcher.place.get(request, self.take)
             except Refused as refused:
                 if refused.status in _TOO_MANY:
                     slot.refused()
                 return refused
         return None
 
-    def missing(self) -> ByteRange | int | None:
+    def missing(self) -> Wanted:
         """Return ``DataRequest.wanted`` for the bytes that are still missing."""
+        if self.file.is_in_one_response:
+            self.filled = 0
+            self.file.forget_version()
+            return None
         rest = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
         return None if rest == ByteRange(0, self.file.size) else rest
 
     async def take(self, body: Body) -> None:
         """Check a response and read its bytes."""
-        self.file.check_total(body.span.total, is_html=body.span.is_html)
-        if not self.file.agree(body.version):
-            raise self.file.replaced()
+        self.file.check(body)
+        self.file.checksum = self.file.checksum or body.checksum
         # A storage that ignores ranges sends the whole file, with the status 200.
         await self.receive(body, skip=max(0, self.wanted.start + self.filled - body.span.start))
         if self.filled == self.wanted.length and self.wanted.stop == self.file.size and body.span.stop is None:
@@ -358,7 +383,7 @@ class _Transfer:
 
     async def receive(self, body: Body, skip: int) -> None:
         """Skip the first ``skip`` bytes of a response, and write the others into ``into``."""
-        report, into, length = self.file.reader.report, self.into, self.wanted.length
+        report, into, length = self.file.fetcher.report, self.into, self.wanted.length
         while self.filled < length and (data := await body.read()):
             if skip:
                 skipped = min(skip, len(data))
@@ -381,6 +406,8 @@ class _Transfer:
         # MinIO responds with 416 for a range that the new version does not have.
         if status in (412, 416) and self.file.version.etag:
             raise self.file.replaced()
+        if status not in RETRIED_STATUSES:
+            self.file.check_refusal(refused)
         if status == 404:
             gone = self.file.error(
                 DataError, "it is missing (HTTP status 404); it may have been vacuumed, query the table again"
@@ -396,6 +423,33 @@ class _Transfer:
             raise self.file.error(TransportError, f"the storage refused the file's URL ({refused}){guess}")
         if status not in RETRIED_STATUSES:
             raise self.file.error(TransportError, f"the storage responded with {refused}")
+
+
+class _WholeTransfer(_Transfer):
+    """Reads all bytes of a file of unknown size; the first response states the size."""
+
+    def __init__(self, file: RemoteFile, most: int | None) -> None:
+        super().__init__(file, ByteRange(0, 0), memoryview(b""))
+        self.most = most
+        self.buffer: pa.Buffer | None = None
+
+    def missing(self) -> Wanted:
+        return ByteRange(self.filled, self.wanted.stop) if self.filled else None
+
+    async def take(self, body: Body) -> None:
+        total = body.span.total
+        if total is None:
+            raise self.file.error(DataError, "the storage does not state its length")
+        self.file.check_total(total, is_html=body.span.is_html)
+        if self.most is not None and total > self.most:
+            raise self.file.error(DataError, f"expected at most {self.most} bytes, found {total}")
+        if not self.file.agree(body.version) or (self.buffer is not None and self.wanted.stop != total):
+            raise self.file.replaced()
+        if self.buffer is None:
+            self.wanted = ByteRange(0, total)
+            self.buffer = pa.allocate_buffer(total)
+            self.into = memoryview(self.buffer).cast("B") if total else memoryview(b"")
+        await self.receive(body, skip=max(0, self.filled - body.span.start))
 
 
 class _TailTransfer(_Transfer):

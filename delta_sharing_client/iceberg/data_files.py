@@ -5,17 +5,16 @@ Addresses in Iceberg's metadata are plain text: nothing in them is percent-encod
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError
-from delta_sharing_client.fetch.source import Body, DataRequest, Refused
+from delta_sharing_client.fetch.place import DataRequest, Page, Place, Refused, Take
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Transient, Tries
-from delta_sharing_client.storage.directory_read import get_stored
-from delta_sharing_client.storage.place import Place
-from delta_sharing_client.storage.stores import Location
+from delta_sharing_client.retry import Deadline
+from delta_sharing_client.run.objects import read_object
+from delta_sharing_client.storage.locations import Location
+from delta_sharing_client.storage.opening import found
 
 _MOST_METADATA = 1 << 30
 """A metadata file with more bytes than this is not downloaded."""
@@ -41,11 +40,13 @@ def is_inside(address: str, location: str) -> bool:
 
 
 class IcebergFiles:
-    """The files of a table by address: ``fetch.source.FileStore``. Picklable, and safe in threads.
+    """The files of a table by address, as a ``Place``. Picklable, and safe in threads.
 
     Only files in one of ``locations`` are read; ``place_of`` returns the ``Place`` of a bucket, with the credentials
     for a location.
     """
+
+    lists_in_order = False
 
     def __init__(self, table: str, options: ReadOptions, locations: Sequence[str], place_of: PlaceOf) -> None:
         self._table = table
@@ -76,35 +77,26 @@ class IcebergFiles:
         self._location(address, path)
         return address
 
-    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``fetch.http.Http.get``, for the address of a file."""
-        await get_stored(request, take, self._find, self.table)
+    async def get(self, request: DataRequest, take: Take) -> None:
+        """Like ``Place.get``, for the address of a file."""
+        place, key = await found(self._find, self._known, request.address)
+        await place.get(request._replace(address=key), take)
 
-    def read(self, path: str) -> bytes:
+    async def page(self, folder: str, mark: str | None, deadline: Deadline, *, recursive: bool) -> Page:
+        """Raise ``Refused``, because an Iceberg table lists its files itself."""
+        raise Refused(405, None)
+
+    async def read(self, path: str) -> memoryview:
         """Return a whole file of the table's metadata. Raises ``DataError`` if it does not exist or is too large,
         ``TransportError`` if the storage refuses it."""
-        address = self.checked(path)
-
-        def attempt() -> bytes:
-            place, key = self._find(address)
-            try:
-                body = place.get(key)
-            except Refused as refused:
-                raise self._refused(refused, path) from None
-            with contextlib.closing(body):
-                size = (body.span.stop or 0) - body.span.start
-                if size > _MOST_METADATA:
-                    raise DataError(
-                        f"A file of the table's metadata must have at most {_MOST_METADATA} bytes, found {size}.",
-                        table=self.table,
-                        file_id=path,
-                    )
-                data = b"".join(iter(body.read, b""))
-            if len(data) < size:
-                raise Transient(TransportError("The table's storage ended a response early.", table=self.table))
-            return data
-
-        return Tries(self.options).call(attempt)
+        return await read_object(
+            self,
+            self.checked(path),
+            name="a file of the table's metadata",
+            refusal=lambda refused: self._refused(refused, path),
+            file_id=path,
+            most=_MOST_METADATA,
+        )
 
     def _refused(self, refused: Refused, path: str) -> DataError | TransportError:
         if refused.status == 404:
@@ -135,15 +127,24 @@ class IcebergFiles:
             )
         return location
 
+    def _known(self, address: str) -> tuple[Place, str] | None:
+        location, root, key = self._located(address)
+        place = self._places.get((location, root))
+        return None if place is None else (place, key)
+
     def _find(self, address: str) -> tuple[Place, str]:
-        location = self._location(address, address)
-        scheme, _, rest = address.partition("://")
-        bucket, _, key = rest.partition("/")
-        root = f"{scheme}://{bucket}"
-        if scheme == "file":
-            root, key = location, address[len(location) :].lstrip("/")
+        location, root, key = self._located(address)
         with self._lock:
             place = self._places.get((location, root))
             if place is None:
                 place = self._places[location, root] = self._place_of(root, location)
         return place, key
+
+    def _located(self, address: str) -> tuple[str, str, str]:
+        """Return the location of an address, the root of its place, and the path of the file in this place."""
+        location = self._location(address, address)
+        scheme, _, rest = address.partition("://")
+        bucket, _, key = rest.partition("/")
+        if scheme == "file":
+            return location, location, address[len(location) :].lstrip("/")
+        return location, f"{scheme}://{bucket}", key

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.fetch.place import Place
 from delta_sharing_client.iceberg.catalog import Catalog
 from delta_sharing_client.iceberg.data_files import IcebergFiles, address_of, is_inside
 from delta_sharing_client.iceberg.metadata import (
@@ -40,7 +41,7 @@ from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg
-from delta_sharing_client.storage.place import Place, open_place
+from delta_sharing_client.storage.opening import open_place
 
 # Properties that name locations for files outside the table's location.
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")

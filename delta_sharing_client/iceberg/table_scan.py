@@ -7,13 +7,10 @@ files are used here.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
-from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec.structs import replace as structs_replace
 
@@ -64,14 +61,8 @@ from delta_sharing_client.plan.tasks import (
     ScanStream,
     SkippedFiles,
 )
-from delta_sharing_client.threads import Threads
-
-# The number of metadata files that are downloaded ahead.
-_AHEAD = 16
-# The interval, in seconds, at which a waiting thread checks whether it was cancelled.
-_PATIENCE = 0.1
-
-T = TypeVar("T")
+from delta_sharing_client.run import loop
+from delta_sharing_client.run.objects import Ahead
 
 
 class OpenedTable(NamedTuple):
@@ -203,7 +194,11 @@ class _Snapshot:
         self._identity = {
             spec_id: [field for field in fields if field.is_identity] for spec_id, fields in specs.items()
         }
-        self._positions: dict[str, Future[PositionDeletes]] = {}
+        self._manifest_bytes = Ahead(table.files.read)
+        self._positions = Ahead(self._read_positions)
+        # The position deletes that were read, and those that are needed, by the path of their file.
+        self._read: dict[str, PositionDeletes] = {}
+        self._position_files: dict[str, File] = {}
         self._skipped = {Skipped.BY_PARTITION: 0, Skipped.BY_STATISTICS: 0}
         self._skipped_bytes = 0
         self.broken_off = threading.Event()
@@ -220,22 +215,21 @@ class _Snapshot:
     def tasks(self) -> Generator[FileTask, None, None]:
         if self._choice.snapshot is None:
             return
-        pool = Threads(_AHEAD, "iceberg-metadata")
         try:
             manifests = self._manifests()
             of_deletes = [manifest for manifest in manifests if manifest.is_of_deletes]
             # The bounds of paths show which data files a delete file applies to.
             statistics = self._ranges.ids | {FILE_PATH_FIELD_ID}
-            found_deletes = self._files(of_deletes, pool, statistics)
+            found_deletes = self._files(of_deletes, statistics)
             deletes = DeleteIndex(found_deletes, self._table.metadata.specs, self._ranges)
             statistics = deletes.compared_ids | (frozenset() if self._filter is None else self._filter.ids)
             of_data = [one for one in manifests if not one.is_of_deletes]
-            for file in self._files(of_data, pool, statistics):
+            for file in self._files(of_data, statistics):
                 if self._skips(file):
                     continue
                 deletes_of_file = deletes.of(file)
                 values, required = self._partition_values(file)
-                shared = self._shared(file, values, deletes_of_file, pool)
+                shared = self._shared(file, values, deletes_of_file)
                 equality = tuple(map(self._equality_ref, deletes_of_file.equality))
                 task = self.planner.consider(shared, without=vector_ref(shared), equality=equality)
                 if task is not None:
@@ -243,7 +237,8 @@ class _Snapshot:
                 elif self.planner.has_enough:
                     return
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            self._manifest_bytes.close()
+            self._positions.close()
 
     # === Metadata ===
 
@@ -259,7 +254,7 @@ class _Snapshot:
             )
         if snapshot.manifest_list is not None:
             name = snapshot.manifest_list
-            listed = read_manifest_list(self._table.files.read(name), name)
+            listed = read_manifest_list(bytes(self._manifest_bytes.get(name, self._check)), name)
         elif snapshot.manifests is not None:
             name = f"snapshot {snapshot.snapshot_id}"
             listed = listed_in_snapshot(snapshot.manifests, name)
@@ -290,25 +285,16 @@ class _Snapshot:
             self._skipped[Skipped.BY_PARTITION] += (manifest.added_files or 0) + (manifest.existing_files or 0)
         return False
 
-    def _files(
-        self, manifests: Sequence[Manifest], pool: Threads, statistics: frozenset[int]
-    ) -> Generator[File, None, None]:
+    def _files(self, manifests: Sequence[Manifest], statistics: frozenset[int]) -> Generator[File, None, None]:
         """Yield the files of ``manifests``, in order; the next manifests are downloaded meanwhile."""
-        waiting = deque(manifests)
-        under_way: deque[tuple[Manifest, Future[bytes]]] = deque()
-        while waiting or under_way:
-            while waiting and len(under_way) < _AHEAD:
-                manifest = waiting.popleft()
-                under_way.append((manifest, pool.submit(self._table.files.read, manifest.path)))
-            manifest, data = under_way.popleft()
-            yield from read_manifest(self._result(data), manifest, statistics=statistics, partitions=self._partitions)
+        self._manifest_bytes.expect([manifest.path for manifest in manifests])
+        for manifest in manifests:
+            data = bytes(self._manifest_bytes.get(manifest.path, self._check))
+            yield from read_manifest(data, manifest, statistics=statistics, partitions=self._partitions)
 
-    def _result(self, future: Future[T]) -> T:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return future.result(_PATIENCE)
-            if self.broken_off.is_set():
-                raise UsageError("The read was closed while its files were being listed.")
+    def _check(self) -> None:
+        if self.broken_off.is_set():
+            raise UsageError("The read was closed while its files were being listed.")
 
     # === One data file ===
 
@@ -320,7 +306,7 @@ class _Snapshot:
         self._skipped_bytes += file.size
         return True
 
-    def _shared(self, file: File, values: dict[str, str | None], deletes: Deletes, pool: Threads) -> SharedFile:
+    def _shared(self, file: File, values: dict[str, str | None], deletes: Deletes) -> SharedFile:
         if file.format != "parquet":
             raise UnsupportedFeatureError(
                 f"The table has data files in the format '{file.format[:40]}', but this client reads Parquet only. Ask "
@@ -328,7 +314,7 @@ class _Snapshot:
                 feature=f"data files in {file.format[:40]}",
                 file_id=file.path,
             )
-        vector = None if deletes is NO_DELETES else self._vector(file, deletes, pool)
+        vector = None if deletes is NO_DELETES else self._vector(file, deletes)
         action = AddFile(
             path=self._table.files.checked(file.path),
             size=file.size,
@@ -358,7 +344,7 @@ class _Snapshot:
                 required.append(column.field_id)
         return values, tuple(required)
 
-    def _vector(self, file: File, deletes: Deletes, pool: Threads) -> DeletionVectorDescriptor | None:
+    def _vector(self, file: File, deletes: Deletes) -> DeletionVectorDescriptor | None:
         if deletes.vector is not None:
             return DeletionVectorDescriptor(
                 "p",
@@ -367,10 +353,12 @@ class _Snapshot:
                 deletes.vector.records,
                 deletes.vector.content_offset,
             )
-        for one in deletes.positions:
-            if one.path not in self._positions:
-                self._positions[one.path] = pool.submit(self._read_positions, one)
-        stored = [self._result(self._positions[one.path]).of(file.path) for one in deletes.positions]
+        missing = [one for one in deletes.positions if one.path not in self._read]
+        self._position_files.update((one.path, one) for one in missing)
+        self._positions.expect([one.path for one in missing])
+        for one in missing:
+            self._read[one.path] = self._positions.get(one.path, self._check)
+        stored = [self._read[one.path].of(file.path) for one in deletes.positions]
         vectors = [vector for vector in stored if vector is not None]
         return encode_inline(union(vectors)) if vectors else None
 
@@ -378,5 +366,7 @@ class _Snapshot:
         address = self._table.files.checked(file.path)
         return EqualityDeletesRef(address, file.path, file.size, file.records, file.equality_ids)
 
-    def _read_positions(self, file: File) -> PositionDeletes:
-        return read_positions(self._table.files.read(file.path), file.records, file.path)
+    async def _read_positions(self, path: str) -> PositionDeletes:
+        data = bytes(await self._table.files.read(path))
+        records = self._position_files[path].records
+        return await loop.current().decoders.run(lambda: read_positions(data, records, path))

@@ -18,7 +18,8 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.fetch.source import FileStore, Reader, RemoteFile, UrlSource, Version
+from delta_sharing_client.fetch.place import Place, Version
+from delta_sharing_client.fetch.source import Attempt, Fetcher, RemoteFile, UrlSource
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.notebook import html_facts
@@ -152,16 +153,18 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
             return None
         return self.num_records - (self.without.descriptor.cardinality if self.without is not None else 0)
 
-    def remote_file(self, reader: Reader, *, again: bool = False, order: tuple[int, int] = (0, 0)) -> RemoteFile:
-        """Return the file for ``reader``; with ``again``, it is read with a new URL."""
+    def remote_file(
+        self, fetcher: Fetcher, *, attempt: Attempt = Attempt.FIRST, order: tuple[int, int] = (0, 0)
+    ) -> RemoteFile:
+        """Return the file for ``fetcher``."""
         return RemoteFile(
-            reader,
+            fetcher,
             key=self.key,
             url=self.url,
             size=self.size,
             file_id=self.file_id,
             renew_at=self.renew_at,
-            stale=again,
+            attempt=attempt,
             version=self.version,
             order=order,
         )
@@ -251,7 +254,7 @@ class ScanContext:
     is_change_feed: bool = False
     left_out: Mapping[str, str] | None = None
     urls: UrlSource | None = None
-    files: FileStore | None = None
+    files: Place | None = None
     allowed: Allowed = ONLY_HTTPS
     query_id: str | None = None
     advise: Callable[[DeltaSharingError], object] | None = None
@@ -280,12 +283,12 @@ class ScanContext:
         """The fraction of the files' bytes that is probably read, estimated by the types of the columns."""
         return needed_share(self.schema, (*self.output, *self.filters), self.partition_columns)
 
-    def reader(self, report: ScanReport) -> Reader:
-        """Return the reader of the files' bytes."""
+    def fetcher(self, report: ScanReport) -> Fetcher:
+        """Return the fetcher of the files' bytes."""
         # Imported here, because aiohttp takes a while to import.
         from delta_sharing_client.fetch.http import Http
 
-        return Reader(self.files or Http(self.options, self.allowed, self.table), self.urls, report)
+        return Fetcher(self.files or Http(self.options, self.allowed, self.table), self.urls, report)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

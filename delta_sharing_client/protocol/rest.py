@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -88,12 +88,15 @@ class RestClient(Listings):
 
     # --- files by URL: not in the protocol, but provided by the server for NetApp StorageGRID ---
 
-    def list_volume_files(self, volume: AssetRef) -> Iterator[list[VolumeFileItem]]:
-        """List the files of a volume, page by page. Raises ``ProtocolError`` if any entry is malformed, so that no file
-        is left out."""
+    def volume_files_page(self, volume: AssetRef, token: str | None) -> tuple[list[VolumeFileItem], str | None]:
+        """Return one page of the files of a volume, and the token of the next page, if any; ``token`` is that of this
+        page. Raises ``ProtocolError`` if any entry is malformed, so that no file is left out."""
         doing = f"Listing the files of {volume}"
-        for page in self.pages((*volume.path, "files"), VolumeFilesPage, doing):
-            yield page.items or []
+        params: dict[str, str] = {} if token is None else {"pageToken": token}
+        page = self.json(
+            Request(method="GET", path=(*volume.path, "files"), doing=doing, params=params), VolumeFilesPage
+        )
+        return page.items or [], page.next_page_token or None
 
     def volume_file_url(self, volume: AssetRef, path: str) -> str:
         """Return a signed URL of a file of a volume."""

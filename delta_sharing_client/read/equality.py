@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import WAS_UNKNOWN_KEY
 from delta_sharing_client.errors import DataError, about_file
-from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import open_file
@@ -81,9 +81,9 @@ def comparable(array: pa.Array) -> pa.Array:
 class EqualityDeletes:
     """Downloads and decodes the delete files of a read, each once. Must be used on one event loop."""
 
-    def __init__(self, context: ScanContext, reader: Reader) -> None:
+    def __init__(self, context: ScanContext, fetcher: Fetcher) -> None:
         self._context = context
-        self._reader = reader
+        self._fetcher = fetcher
         self._files: dict[str, asyncio.Future[pa.Table]] = {}
         self._values: dict[tuple[object, ...], asyncio.Future[DeletedValues]] = {}
 
@@ -120,8 +120,8 @@ class EqualityDeletes:
         return await asyncio.to_thread(combine)
 
     async def _fetch(self, ref: EqualityDeletesRef, number: int) -> pa.Table:
-        file = RemoteFile(self._reader, key=ref.url, url=ref.url, size=ref.size, file_id=ref.file_id, order=(number,))
-        with self._reader.report.stage("fetch"):
+        file = RemoteFile(self._fetcher, key=ref.url, url=ref.url, size=ref.size, file_id=ref.file_id, order=(number,))
+        with self._fetcher.report.stage("fetch"):
             data = await file.read(ByteRange(0, ref.size))
         with about_file(self._context.table, ref.file_id):
             return await asyncio.to_thread(self._decoded, data, ref)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from delta_sharing_client.errors import about_file
+from delta_sharing_client.fetch.source import Attempt
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.decode import constant_batches
@@ -23,15 +24,15 @@ _FEW_BYTES = 4 * 1024 * 1024
 _FEW_FILES = 20
 
 
-async def read_file(shared: Shared, number: int, rows: FileRows, *, again: bool = False) -> None:
+async def read_file(shared: Shared, number: int, rows: FileRows, *, attempt: Attempt = Attempt.FIRST) -> None:
     """Send the rows of ``rows.tasks``: one file, or several files for which ``is_constant`` is true.
 
-    ``number`` is their position in the read. With ``again``, the file is read with a new URL.
-    Raises ``DeltaSharingError``, which names the table and the file, or ``Stale`` if the file must be read again.
+    ``number`` is their position in the read. Raises ``DeltaSharingError``, which names the table and the file, or
+    ``Stale`` if the file must be read again.
     """
     task, table = rows.tasks[0], shared.shape.context.table
     with about_file(table, task.file_id):
-        read = FileRead(shared, number, task, rows, again=again)
+        read = FileRead(shared, number, task, rows, attempt=attempt)
         if len(rows.tasks) == 1:
             await _read(read, rows)
         else:
@@ -55,7 +56,7 @@ def _stated_rows(task: FileTask) -> int:
 async def _read(read: FileRead, rows: FileRows) -> None:
     task = read.task
     needs_file = read.shared.shape.needs_file(task) or task.row_groups is not None
-    if needs_file and is_wanted_whole(read):
+    if needs_file and (is_wanted_whole(read) or read.bytes.file.is_in_one_response):
         await read_whole(read)
         return
     if not needs_file and task.num_records is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader
+from delta_sharing_client.fetch.source import Attempt, Fetcher
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.read.budget import Grant, MemoryBudget
@@ -50,7 +50,7 @@ class Shared:
     shape: Shape
     report: ScanReport
     limit: int | None
-    reader: Reader
+    fetcher: Fetcher
     decode: Callable[[Callable[[], Any]], Awaitable[Any]]
     budget: MemoryBudget
     guess: FooterGuess
@@ -83,14 +83,14 @@ class Unit(NamedTuple):
 class FileRead:
     """Reads one file and sends its rows to ``rows``; ``number`` is its position in the read."""
 
-    def __init__(self, shared: Shared, number: int, task: FileTask, rows: FileRows, *, again: bool) -> None:
+    def __init__(self, shared: Shared, number: int, task: FileTask, rows: FileRows, *, attempt: Attempt) -> None:
         self.shared = shared
         self.number = number
         self.task = task
         self.is_filtered = shared.shape.filters_rows(task)
         self.large = min(_LARGE, max(_LEAST_LARGE, shared.shape.context.options.max_bytes_in_flight // 4))
-        file = task.remote_file(shared.reader, again=again)
-        self.bytes = FileBytes(file, shared.guess, shared.report, shared.part)
+        file = task.remote_file(shared.fetcher, attempt=attempt)
+        self.bytes = FileBytes(file, shared.guess, shared.report, 0 if file.is_in_one_response else shared.part)
         # The visible rows; set by ``select``.
         self.selection = Selection(None, None)
         self._deleted: Sequence[DeletedValues] = ()

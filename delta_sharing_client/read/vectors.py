@@ -12,7 +12,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, about_file
-from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
 
@@ -28,9 +28,9 @@ class Vectors:
     only on the event loop.
     """
 
-    def __init__(self, table: str, reader: Reader) -> None:
+    def __init__(self, table: str, fetcher: Fetcher) -> None:
         self._table = table
-        self._reader = reader
+        self._fetcher = fetcher
         self._lock = threading.Lock()
         # By file: the noted vectors, and the downloads that have started and are still needed.
         self._noted: dict[str, list[ByteRange]] = {}
@@ -102,7 +102,7 @@ class Vectors:
         url = ref.descriptor.path_or_inline_dv
         # This order comes before the data file's, because only the vector shows which rows are needed.
         file = RemoteFile(
-            self._reader,
+            self._fetcher,
             key=ref.key,
             url=url,
             size=-1,
@@ -110,7 +110,7 @@ class Vectors:
             renew_at=task.renew_at,
             order=(number,),
         )
-        with self._reader.report.stage("fetch"):
+        with self._fetcher.report.stage("fetch"):
             return await file.read(wanted)
 
 

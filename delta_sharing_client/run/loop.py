@@ -324,6 +324,20 @@ def call(coroutine: Coroutine[Any, Any, T]) -> T:
     return Running(lambda: coroutine).result()
 
 
+def begin(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Start ``coroutine`` on the loop, and return its future; cancelling the future cancels the coroutine."""
+    # In an empty context; see ``Running.start``.
+    return contextvars.Context().run(asyncio.run_coroutine_threadsafe, coroutine, current().loop)
+
+
+def in_background(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Run ``coroutine`` on the loop; its result and its errors are dropped. Finalizers may call this on any thread."""
+    try:
+        Running(lambda: coroutine).start()
+    except (UsageError, RuntimeError):  # the interpreter is ending, and with it the loop
+        coroutine.close()
+
+
 def interruptible(call: Callable[[], T]) -> T:
     """Return ``call()``, which waits for the network; on the main thread Ctrl-C interrupts the wait."""
     if threading.current_thread() is not threading.main_thread():

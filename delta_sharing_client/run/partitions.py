@@ -21,8 +21,9 @@ import msgspec
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, TransportError
+from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import UrlSource, Version
+from delta_sharing_client.fetch.source import UrlSource
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
@@ -215,11 +216,11 @@ async def _group_sizes(
 ) -> dict[int, tuple[list[int], Version | None]]:
     """Return the row group sizes and the version of each task; no groups if its footer cannot be read here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
-    reader = dataclasses.replace(context, options=options).reader(ScanReport())
+    fetcher = dataclasses.replace(context, options=options).fetcher(ScanReport())
     at_a_time = asyncio.Semaphore(_FOOTERS_AT_A_TIME)
 
     async def sizes(task: FileTask) -> tuple[list[int], Version | None]:
-        file = task.remote_file(reader)
+        file = task.remote_file(fetcher)
         try:
             async with at_a_time:
                 size, tail = await file.read_tail(FooterGuess(len(context.schema)).length(task.size))

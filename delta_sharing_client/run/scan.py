@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Stale
+from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Stale
 from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
@@ -139,8 +139,8 @@ class ScanRun:
 
     async def _begin(self) -> Shared:
         context, report = self._context, self._report
-        reader = context.reader(report)
-        vectors = Vectors(context.table, reader)
+        fetcher = context.fetcher(report)
+        vectors = Vectors(context.table, fetcher)
         self._listing.start(vectors.note, report)
         # A table with few files is read differently, and the wait is short, because a listing is usually fast.
         await self._listing.wait_for_size(_LISTING_SECONDS)
@@ -152,7 +152,7 @@ class ScanRun:
             shape=shape,
             report=report,
             limit=self._limit,
-            reader=reader,
+            fetcher=fetcher,
             decode=loop.current().decoders.run,
             budget=self._budget,
             guess=FooterGuess(len(context.schema.fields)),
@@ -160,7 +160,7 @@ class ScanRun:
             gains=Ratio(),
             late_gains=Ratio(),
             vectors=vectors,
-            equality=EqualityDeletes(context, reader),
+            equality=EqualityDeletes(context, fetcher),
             pace=self._pace,
             part=_SMALL_PART if files < _FEW_FILES else _PART,
             # Decoding is CPU-bound, so either files are decoded in parallel, or the columns of one file.
@@ -186,19 +186,14 @@ class ScanRun:
     async def _read(self, shared: Shared, number: int, slot: FileRows) -> None:
         task = slot.tasks[0]
         self._report.begin(sum(max(0, each.size) for each in slot.tasks))
-        again = False
         try:
-            try:
-                await read_file(shared, number, slot)
-            except Stale:
-                if task.version is not None or not slot.drop():
-                    raise  # some of its rows were already returned, by this task or another
-                # Read again outside of the handler: a second error would have this one as its context, and keep the
-                # frames of both alive.
-                again = True
-            if again:
-                self._report.begin(task.size)
-                await read_file(shared, number, slot, again=True)
+            attempt: Attempt | None = Attempt.FIRST
+            while attempt is not None:
+                # Read outside of the handler: the next error would have this one as its context, and keep the frames of
+                # both alive.
+                attempt = await self._attempt(shared, number, slot, attempt)
+                if attempt is not None:
+                    self._report.begin(task.size)
         except Exception as error:
             slot.failure = error
             if self._limit is None:
@@ -209,6 +204,21 @@ class ScanRun:
             self._room.set()
         if slot is self._slots[0]:
             self._advance()
+
+    async def _attempt(self, shared: Shared, number: int, slot: FileRows, attempt: Attempt) -> Attempt | None:
+        """Read a file; return the next attempt if its bytes do not belong together."""
+        task = slot.tasks[0]
+        try:
+            await read_file(shared, number, slot, attempt=attempt)
+        except Stale as stale:
+            # No row must be returned twice, by this task or another.
+            can_restart = task.version is None and attempt is not Attempt.IN_ONE_RESPONSE and slot.drop()
+            if attempt is Attempt.AGAIN:
+                can_restart = can_restart and 0 <= task.size <= MOST_IN_ONE_RESPONSE and task.row_groups is None
+            if not can_restart:
+                raise stale.ended() from None
+            return Attempt(attempt + 1)
+        return None
 
     def _advance(self) -> None:
         """Send the available rows of the current file, and of the finished files after it."""

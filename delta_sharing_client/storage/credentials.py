@@ -78,6 +78,17 @@ class Renewal:
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state, _lock=threading.Lock())
 
+    def ready(self, rejected: StorageCredentials | None = None) -> StorageCredentials | None:
+        """Like ``current``, but without waiting: return ``None`` if new credentials must be requested, or while another
+        thread requests them."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            given = self._given
+            return None if given is None or given is rejected or self._is_ending(given) else given
+        finally:
+            self._lock.release()
+
     def current(self, rejected: StorageCredentials | None = None) -> StorageCredentials:
         """Return valid credentials that are not the ones that the store ``rejected``.
 

@@ -11,21 +11,16 @@ import datetime
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.fetch.place import Checksum, Refused
 from delta_sharing_client.network import Allowed, unfetchable
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, StorageCredentials
-from delta_sharing_client.storage.listing_pages import Checksum, Listing, azure_listing, md5_checksum, s3_listing
+from delta_sharing_client.storage.listing_pages import Listing, azure_listing, md5_checksum, s3_listing
+from delta_sharing_client.storage.locations import ONLY_S3, StoreSettings
 from delta_sharing_client.storage.signing import sign_s3
-
-if TYPE_CHECKING:
-    from delta_sharing_client.storage.stores import StoreSettings
-
-ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
-"""Settings of S3 alone; other stores ignore them, because one environment variable has the settings of all stores."""
 
 _UNRESERVED = "-._~"
 _DOTS = frozenset((".", ".."))
@@ -377,7 +372,7 @@ def _google(settings: StoreSettings, given: Mapping[str, str], credentials: Stor
     return Google(f"{_endpoint(given.get('endpoint') or 'https://storage.googleapis.com')}/{bucket}")
 
 
-_Make = Callable[["StoreSettings", Mapping[str, str], StorageCredentials], Dialect]
+_Make = Callable[[StoreSettings, Mapping[str, str], StorageCredentials], Dialect]
 _STORES: Mapping[str, tuple[tuple[str, ...], _Make]] = {
     "s3": ((AWS, R2), _s3),
     "r2": ((R2, AWS), _s3),

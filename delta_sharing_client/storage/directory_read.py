@@ -3,14 +3,11 @@ provides the bytes of files by their addresses."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import datetime
 import io
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
@@ -34,7 +31,7 @@ from delta_sharing_client.delta.log.log_files import LOG_DIRECTORY, LogEntry
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import Body, Bytes, DataRequest, Refused
+from delta_sharing_client.fetch.place import DataRequest, Page, Place, Refused, StoredFile, Take
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
@@ -46,21 +43,21 @@ from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import Transient, Tries
-from delta_sharing_client.storage.place import Place, StoredBody, StoredFile, place_of
-from delta_sharing_client.storage.stores import Location
-from delta_sharing_client.threads import Threads
+from delta_sharing_client.retry import Deadline
+from delta_sharing_client.run.objects import Ahead, pages, read_object
+from delta_sharing_client.storage.locations import Location
+from delta_sharing_client.storage.opening import OpenedPlace, found, place_of
 
-# The number of log files that are downloaded in advance.
-_AHEAD = 16
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 
 class TableFiles:
-    """The files of a table by address, as a ``fetch.source.FileStore``. Picklable.
+    """The files of a table by address, as a ``Place``. Picklable.
 
     An address is ``<location>/<path>``; the path is percent-encoded once, as in a log.
     """
+
+    lists_in_order = False
 
     def __init__(self, rest: RestClient, table: AssetName, options: ReadOptions) -> None:
         self._rest = rest
@@ -68,7 +65,7 @@ class TableFiles:
         self.options = options
         main = place_of(rest, AssetRef(TABLE, table), None, options)
         self.location = main.location
-        self._places: dict[str, Place] = {self.location: main}
+        self._places: dict[str, OpenedPlace] = {self.location: main}
 
     def __repr__(self) -> str:
         return f"TableFiles({self.table!r}, {self.location!r})"
@@ -78,18 +75,23 @@ class TableFiles:
         """The table's name, for errors."""
         return str(self._name)
 
-    async def get(self, request: DataRequest, take: Callable[[Body], Awaitable[None]]) -> None:
-        """Like ``fetch.http.Http.get``, for the address of a file."""
-        await get_stored(request, take, self._find, self.table)
+    async def get(self, request: DataRequest, take: Take) -> None:
+        """Like ``Place.get``, for the address of a file."""
+        place, key = await found(self._find, self._known, request.address)
+        await place.get(request._replace(address=key), take)
+
+    async def page(self, folder: str, mark: str | None, deadline: Deadline, *, recursive: bool) -> Page:
+        """Like ``Place.page``, for a folder of the table's main location."""
+        return await self._places[self.location].page(folder, mark, deadline, recursive=recursive)
 
     @contextlib.contextmanager
     def log(self) -> Iterator[DeltaLog]:
         """Yield the table's log for a ``with`` block; files of the log are downloaded in advance."""
-        pool = Threads(_AHEAD, "delta-log")
+        files = _Log(self)
         try:
-            yield DeltaLog(_Log(self, pool), self.table)
+            yield DeltaLog(files, self.table)
         finally:
-            pool.shutdown(cancel_futures=True)
+            files.close()
 
     def placed(self, action: FileAction, commit: Commit | None = None) -> SharedFile:
         """Return the file of an ``action`` with addresses instead of paths, and the version and time of ``commit``.
@@ -107,50 +109,36 @@ class TableFiles:
             return SharedFile(placed, file_id)
         return SharedFile(placed, file_id, version=commit.version, timestamp=commit.timestamp_ms)
 
-    def read(self, address: str) -> bytes:
+    async def read(self, address: str) -> memoryview:
         """Return the whole content of a file. Raises ``FileNotFoundError`` if it is missing, and ``TransportError`` if
         the storage refuses it or does not send it."""
-
-        def attempt() -> bytes:
-            try:
-                place, key = self._find(address)
-                body = place.get(key)
-            except Refused as refused:
-                if refused.status == 404:
-                    raise FileNotFoundError(2, "it does not exist") from None
-                raise TransportError(
-                    f"The table's storage refused to return a file of the log ({refused}). Ask the provider whether "
-                    "the credentials may read the table's directory.",
-                    table=self.table,
-                ) from None
-            with contextlib.closing(body):
-                data = b"".join(iter(body.read, b""))
-            if len(data) < (body.span.stop or 0):
-                raise Transient(TransportError("A response of the table's storage ended early.", table=self.table))
-            return data
-
-        return Tries(self.options).call(attempt)
+        return await read_object(self, address, name="a file of the table's log", refusal=self._refusal)
 
     def list_log(self) -> list[LogEntry]:
         """Return the files of the log; ``FileNotFoundError`` if there are none."""
+        try:
+            listed = pages(self, LOG_DIRECTORY, recursive=False, subject=f"table {self.table}")
+            found = [_log_entry(file) for page in listed for file in page.files]
+        except Refused as refused:
+            if refused.status == 404 and not refused.reason:
+                raise FileNotFoundError(LOG_DIRECTORY) from None
+            raise TransportError(
+                f"The table's storage refused to list the log ({refused}). Ask the provider whether the credentials "
+                "may list the table's directory.",
+                table=self.table,
+            ) from None
+        if not found:
+            raise FileNotFoundError(LOG_DIRECTORY)
+        return found
 
-        def attempt() -> list[LogEntry]:
-            try:
-                pages = self._places[self.location].pages(LOG_DIRECTORY, recursive=False)
-                found = [_log_entry(file) for page in pages for file in page.files]
-            except Refused as refused:
-                if refused.status == 404 and not refused.reason:
-                    raise FileNotFoundError(LOG_DIRECTORY) from None
-                raise TransportError(
-                    f"The table's storage refused to list the log ({refused}). Ask the provider whether the "
-                    "credentials may list the table's directory.",
-                    table=self.table,
-                ) from None
-            if not found:
-                raise FileNotFoundError(LOG_DIRECTORY)
-            return found
-
-        return Tries(self.options).call(attempt)
+    def _refusal(self, refused: Refused) -> Exception:
+        if refused.status == 404:
+            return FileNotFoundError(2, "it does not exist")
+        return TransportError(
+            f"The table's storage refused to return a file of the log ({refused}). Ask the provider whether the "
+            "credentials may read the table's directory.",
+            table=self.table,
+        )
 
     def _placed_vector(self, vector: DeletionVectorDescriptor) -> DeletionVectorDescriptor:
         if vector.storage_type == "i":
@@ -171,6 +159,10 @@ class TableFiles:
             address = f"{self.location}/{path}"
         self._find(address)
         return address
+
+    def _known(self, address: str) -> tuple[Place, str] | None:
+        location = _around(address, self._places)
+        return None if location is None else (self._places[location], unquote(address.removeprefix(f"{location}/")))
 
     def _find(self, address: str) -> tuple[Place, str]:
         location = _around(address, self._places) or self._opened(address)
@@ -212,72 +204,29 @@ def _log_entry(file: StoredFile) -> LogEntry:
     return LogEntry(file.path.rpartition("/")[2], file.size, modified_ms)
 
 
-async def get_stored(
-    request: DataRequest,
-    take: Callable[[Body], Awaitable[None]],
-    find: Callable[[str], tuple[Place, str]],
-    table: str,
-) -> None:
-    """Like ``fetch.http.Http.get``, for a file in a store, which is read in threads.
-
-    ``find`` returns the place that contains an address, and the path of the file in this place.
-    """
-    request.deadline.check(f"Reading the files of {table}", table)
-
-    def ask() -> StoredBody:
-        place, key = find(request.url)
-        return place.get(key, request.wanted, request.version)
-
-    body = await asyncio.to_thread(ask)
-    try:
-        await take(_AsyncBody(body))
-    finally:
-        body.close()
-
-
-class _AsyncBody:
-    """A ``StoredBody`` that is read in a thread."""
-
-    def __init__(self, body: StoredBody) -> None:
-        self.span, self.version = body.span, body.version
-        self._body = body
-
-    async def read(self) -> Bytes:
-        # Not copied, because the reader copies the bytes into its own buffer.
-        return await asyncio.to_thread(next, self._body.chunks, b"")
-
-
 class _Log:
     """The log of ``TableFiles``, as a ``delta.log.log_files.LogDirectory``."""
 
-    def __init__(self, files: TableFiles, pool: Threads) -> None:
+    def __init__(self, files: TableFiles) -> None:
         self._files = files
-        self._pool = pool
-        self._later: deque[str] = deque()
-        self._under_way: dict[str, Future[bytes]] = {}
+        self._ahead = Ahead(self._read)
 
     def entries(self) -> list[LogEntry]:
         return self._files.list_log()
 
     def open(self, path: str) -> BinaryIO:
-        future = self._under_way.pop(path, None)
-        data = self._read(path) if future is None else future.result()
-        self._advance()
-        return io.BytesIO(data)
+        return io.BytesIO(self._ahead.get(path))
 
     def expect(self, paths: Sequence[str]) -> None:
-        self._later = deque(path for path in paths if path not in self._under_way)
-        self._advance()
+        self._ahead.expect(paths)
 
-    def _advance(self) -> None:
-        while self._later and len(self._under_way) < _AHEAD:
-            path = self._later.popleft()
-            self._under_way[path] = self._pool.submit(self._read, path)
+    def close(self) -> None:
+        self._ahead.close()
 
-    def _read(self, path: str) -> bytes:
+    async def _read(self, path: str) -> memoryview:
         # A path is absolute, or relative to the directory of the log.
         address = _normalized(path) if is_absolute(path) else f"{self._files.location}/{LOG_DIRECTORY}/{path}"
-        return self._files.read(address)
+        return await self._files.read(address)
 
 
 # === From the log to a plan ===
@@ -298,8 +247,8 @@ def plan_table(
     """Read the log of ``table``; return the snapshot, all its files with addresses as paths, and the plan of
     ``request``.
 
-    Raises ``UsageError`` if a column or filter does not match the schema, the version does not exist, or ``obstore`` is
-    not installed; ``UnsupportedFeatureError`` for a feature or store that is not supported; ``DataError`` or
+    Raises ``UsageError`` if a column or filter does not match the schema, or the version does not exist;
+    ``UnsupportedFeatureError`` for a feature or store that is not supported; ``DataError`` or
     ``ProtocolError`` for an invalid log; and the errors of the server and the storage.
     """
     files = TableFiles(rest, table, options)

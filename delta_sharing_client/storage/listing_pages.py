@@ -15,6 +15,7 @@ from urllib.parse import unquote, unquote_plus
 from xml.etree import ElementTree
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.place import Checksum
 from delta_sharing_client.redact import printable
 
 _LONGEST_SIZE = 19
@@ -28,13 +29,6 @@ _NOT_XML = re.compile(
 )
 _STAND_IN = 0x100000
 _MD5_BYTES = 16
-
-
-class Checksum(NamedTuple):
-    """The checksum of a whole file that a store states: the name of the algorithm for ``hashlib``, and the digest."""
-
-    algorithm: str
-    digest: bytes
 
 
 class ListedFile(NamedTuple):

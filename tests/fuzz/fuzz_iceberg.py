@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from delta_sharing_client.errors import DataError, DeltaSharingError
-from delta_sharing_client.fetch.source import Span, Version
+from delta_sharing_client.fetch.place import DataRequest, Span, Take, Version
 from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import LoadedTable
 from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
@@ -36,11 +36,11 @@ from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.loose import MALFORMED
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.storage.place import StoredBody
 from mock_server.iceberg_avro import avro_block
 from tests.fuzz.fuzz_codecs import mutate
 from tests.fuzz.fuzz_wire import Failed, _dumps, damage_value
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
+from tests.places import Sent
 from tests.time_limits import Stopwatch
 
 # Tables with each kind of deletes, a table of format version 1, one with a name mapping, and one with row lineage.
@@ -62,17 +62,18 @@ class _Damaged(Lake):
     """The bucket ``lake`` in which one file has different bytes."""
 
     def __init__(self, path: str, data: bytes) -> None:
-        super().__init__(FOLDER)
+        super().__init__(FOLDER, ReadOptions())
         self._path = path
         self._data = data
         self.asked: set[str] = set()
 
-    def get(self, path: str, *others: Any) -> StoredBody:
-        self.asked.add(path)
-        if path != self._path:
-            return super().get(path, *others)
+    async def get(self, request: DataRequest, take: Take) -> None:
+        self.asked.add(request.address)
+        if request.address != self._path:
+            await super().get(request, take)
+            return
         size = len(self._data)
-        return StoredBody(Span(0, size, size), Version("1", size), None, iter([self._data]))
+        await take(Sent(Span(0, size, size), self._data, Version('"1"', "", size), piece=1 << 20))
 
 
 def read(name: str, metadata: bytes, place: Lake) -> int:
@@ -202,7 +203,7 @@ def fuzz(kind: str, *, seed: int, seconds: float | None = None, inputs: int | No
     ``Failed``."""
     counts: Counter[str] = Counter()
     # Imports are not part of the measured time.
-    read("version-1", metadata_of("version-1"), Lake(FOLDER))
+    read("version-1", metadata_of("version-1"), Lake(FOLDER, ReadOptions()))
     stop = None if seconds is None else time.monotonic() + seconds
     tracemalloc.start()
     while (inputs is None or counts.total() < inputs) and (stop is None or time.monotonic() < stop):

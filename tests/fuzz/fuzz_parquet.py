@@ -36,7 +36,7 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, Shar
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.source import Body, DataRequest, Span, Version
+from delta_sharing_client.fetch.place import Body, DataRequest, Span, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.read_request import ScanRequest, TableState
@@ -69,6 +69,7 @@ class _Memory:
     """An open response over bytes in memory instead of a socket."""
 
     version = Version('"one"')
+    checksum = modified = None
 
     def __init__(self, data: bytes, span: Span) -> None:
         self.span = span

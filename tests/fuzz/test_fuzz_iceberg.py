@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from delta_sharing_client.errors import DataError
+from delta_sharing_client.options import ReadOptions
 from tests.fuzz import fuzz_iceberg
 from tests.fuzz.fuzz_iceberg import KINDS, TABLES, fuzz, main, read
 from tests.fuzz.fuzz_wire import Failed
@@ -32,7 +33,7 @@ def test_damaged_metadata_gives_rows_or_an_error(kind: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_fuzzer_reads_all_rows_of_undamaged_tables(name: str) -> None:
-    assert read(name, metadata_of(name), Lake(FOLDER)) == rows(name, "current").num_rows
+    assert read(name, metadata_of(name), Lake(FOLDER, ReadOptions())) == rows(name, "current").num_rows
 
 
 def test_error_names_a_manifest_list_with_a_nul_in_its_path() -> None:
@@ -43,7 +44,7 @@ def test_error_names_a_manifest_list_with_a_nul_in_its_path() -> None:
         patch.setitem(TABLES, "plain", "id > 1")
 
         with pytest.raises(DataError, match="does not exist") as failed:
-            read("plain", msgspec.json.encode(metadata), Lake(FOLDER))
+            read("plain", msgspec.json.encode(metadata), Lake(FOLDER, ReadOptions()))
 
     assert failed.value.file_id == "s3://lake/plain/metadata/a\0b.avro"
 

@@ -11,13 +11,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from delta_sharing_client.fetch.place import DataRequest, Take
 from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import TableMetadata
 from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.storage.place import LocalPlace, StoredBody, StoredFile
+from delta_sharing_client.storage.local import LocalPlace
 
 FOLDER = Path(__file__).parent.parent / "tables_iceberg"
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/expected.json"))
@@ -27,11 +28,8 @@ class Lake(LocalPlace):
     """The bucket ``lake``, read from the local directory, in which each table has its files in a subdirectory
     ``table``."""
 
-    def get(self, path: str, *others: Any) -> StoredBody:
-        return super().get(_inside(path), *others)
-
-    def head(self, path: str) -> StoredFile:
-        return super().head(_inside(path))
+    async def get(self, request: DataRequest, take: Take) -> None:
+        await super().get(request._replace(address=_inside(request.address)), take)
 
 
 def _inside(path: str) -> str:
@@ -46,7 +44,12 @@ def metadata_of(name: str) -> bytes:
 
 def load(name: str, options: ReadOptions | None = None) -> OpenedTable:
     metadata = msgspec.json.decode(metadata_of(name), type=TableMetadata)
-    files = IcebergFiles(name, options or ReadOptions(), [metadata.location], lambda root, location: Lake(FOLDER))
+    files = IcebergFiles(
+        name,
+        options or ReadOptions(),
+        [metadata.location],
+        lambda root, location: Lake(FOLDER, options or ReadOptions()),
+    )
     return OpenedTable(name, metadata, files)
 
 

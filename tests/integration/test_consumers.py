@@ -17,7 +17,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.assets import stream
+from delta_sharing_client.assets.directory import Directory
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Consumer
@@ -325,12 +325,12 @@ def test_second_thread_of_a_reader_is_refused(world: World, make: Callable[[ds.S
 def test_closing_a_file_ends_a_read_that_waits(world: World, opened: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, going = threading.Event(), threading.Event()
 
-    def stuck(*_: object, **__: object) -> Iterator[bytes]:
+    async def stuck(*_: object, **__: object) -> memoryview:
         begun.set()
-        going.wait(HANGS)
-        return iter(())
+        await asyncio.to_thread(going.wait, HANGS)
+        return memoryview(b"")
 
-    monkeypatch.setattr(stream, "Reading", stuck)
+    monkeypatch.setattr(Directory, "read", stuck)
     volume = world.client.volume("demo.shop.documents")
     path = next(volume.files()).path
     file = volume.open(path) if opened == "open" else volume.filesystem().open(path)

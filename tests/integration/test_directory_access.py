@@ -23,14 +23,16 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_checkpoint
+from delta_sharing_client.fetch.place import Refused
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.planning import plan_table
 from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.storage import place
+from delta_sharing_client.storage import opening
 from delta_sharing_client.storage.credentials import StorageCredentials, now_ms
+from delta_sharing_client.storage.store_place import StorePlace
 from mock_server import catalog, demo
 from mock_server.s3 import S3Settings
 from tests.regressions.hand_made import HandMadeTable
@@ -411,7 +413,7 @@ def test_local_and_unsupported_locations_are_refused(
         table = client.table("s.d.t")
         monkeypatch.setattr(type(table.rest), "credentials", lambda *_, **__: TemporaryCredentials(location=location))
         with pytest.raises(ds.DeltaSharingError, match=message):
-            place.place_of(table.rest, AssetRef(TABLE, table.name), None, QUICK)
+            opening.place_of(table.rest, AssetRef(TABLE, table.name), None, QUICK)
 
 
 # --- credentials ---
@@ -453,24 +455,24 @@ def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> N
     assert asked == ["s3://tables/a/t"]
 
 
-def test_refused_credentials_are_renewed(in_s3: Any, store: Any) -> None:
-    import obstore
-    from obstore.exceptions import PermissionDeniedError
-
+def test_refused_credentials_are_renewed(in_s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
     (place,) = plan.context.files._places.values()
-    _, first = place._current()
-    calls = []
+    first = place.renewal.current()
+    sent = []
+    exchange = StorePlace._exchange
 
-    def get(used: Any) -> bytes:
-        calls.append(used)
-        if used is first:
-            raise PermissionDeniedError("ExpiredToken")
-        return bytes(obstore.get(used, f"a/t/{plan.tasks[0].url.rpartition('/')[2]}").bytes())
+    async def refusing(self: Any, request: Any, url: str, credentials: Any, *others: Any) -> None:
+        sent.append(credentials)
+        if credentials is first:
+            raise Refused(400, None, code="ExpiredToken")
+        await exchange(self, request, url, credentials, *others)
 
-    assert place._trying(get).startswith(b"PAR1")
-    assert (len(calls), calls[1] is first) == (2, False)
+    monkeypatch.setattr(StorePlace, "_exchange", refusing)
+    assert sum(batch.num_rows for batch in Batches(plan)) == 3
+    assert [credentials is first for credentials in sent].count(True) == 1
+    assert len(sent) > 1
 
 
 def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:

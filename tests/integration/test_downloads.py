@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import os
 import pathlib
@@ -14,21 +16,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace as structs_replace
 
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.assets import download as downloads
-from delta_sharing_client.assets import state, transfers
-from delta_sharing_client.fetch.source import Refused, Version
+from delta_sharing_client.assets import parts, state, transfers
+from delta_sharing_client.fetch import file_target
+from delta_sharing_client.fetch.place import Body, DataRequest, Page, Refused, Take
 from delta_sharing_client.retry import Transient
-from delta_sharing_client.storage import place
+from delta_sharing_client.storage.store_place import StorePlace
 from mock_server import asset_files, catalog
 from tests.integration.test_asset_files import s3_settings
 from tests.s3 import REGION, Bucket, Guard, s3_bucket
-from tests.time_limits import HANGS
 
 QUICK = {"max_attempts": 3, "max_retry_seconds": 2.0, "progress": False}
 DATA = random.Random(5).randbytes(400_000)
@@ -55,7 +58,8 @@ def client(bucket: Bucket) -> Iterator[ds.SharingClient]:
 @pytest.fixture
 def volume(client: ds.SharingClient, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A volume with ``FILES``; files above 64 KiB are transferred in parts."""
-    monkeypatch.setattr(transfers, "PART_BYTES", 64 * 1024)
+    for module in (parts, transfers):
+        monkeypatch.setattr(module, "PART_BYTES", 64 * 1024)
     bucket.clear()
     for path, data in FILES.items():
         bucket.put(f"in/{path}", data)
@@ -84,14 +88,40 @@ class Requests:
     def __init__(self, volume: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[tuple[str, Any]] = []
         self.before: Callable[[str, Any], None] = lambda path, wanted: None
-        get = place.ObjectPlace.get
+        get = StorePlace.get
 
-        def counted(self_: Any, path: str, byte_range: Any = None, version: Any = None) -> Any:
-            self.paths.append((path, byte_range))
-            self.before(path, byte_range)
-            return get(self_, path, byte_range, version)
+        async def counted(self_: Any, request: DataRequest, take: Take) -> None:
+            self.paths.append((request.address, request.wanted))
+            await asyncio.to_thread(self.before, request.address, request.wanted)
+            await get(self_, request, take)
 
-        monkeypatch.setattr(place.ObjectPlace, "get", counted)
+        monkeypatch.setattr(StorePlace, "get", counted)
+
+
+def edited(monkeypatch: pytest.MonkeyPatch, edit: Callable[[Body], Body]) -> None:
+    """Replace each open response by ``edit`` of it."""
+    get = StorePlace.get
+
+    async def got(self: Any, request: DataRequest, take: Take) -> None:
+        async def changed(body: Body) -> None:
+            await take(edit(body))
+
+        await get(self, request, changed)
+
+    monkeypatch.setattr(StorePlace, "get", got)
+
+
+class Edited:
+    """An open response whose pieces ``pieces`` maps to others; it may raise to break the response."""
+
+    def __init__(self, body: Body, pieces: Callable[[bytes], bytes]) -> None:
+        self._body, self._pieces = body, pieces
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+    async def read(self) -> bytes:
+        return self._pieces(bytes(await self._body.read()))
 
 
 @pytest.fixture
@@ -258,14 +288,16 @@ def test_concurrent_download_into_a_directory_is_refused(volume: Any, here: path
 def test_files_with_a_wrong_declared_size_are_refused(
     volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = place._stored_file
+    page = StorePlace.page
 
-    def lying(meta: Any, path: str) -> Any:
-        return place.msgspec.structs.replace(listed(meta, path), size=meta["size"] + (path == "a.txt"))
+    async def lying(self: Any, *arguments: Any, **how: Any) -> Page:
+        listed = await page(self, *arguments, **how)
+        files = [structs_replace(file, size=file.size + (file.path == "a.txt")) for file in listed.files]
+        return listed._replace(files=files)
 
-    monkeypatch.setattr(place, "_stored_file", lying)
+    monkeypatch.setattr(StorePlace, "page", lying)
 
-    with pytest.raises(ds.DataError, match=r"Expected 4 bytes in the file 'a\.txt', but the store has 3"):
+    with pytest.raises(ds.DataError, match=r"expected a file of 4 bytes, but the storage has 3"):
         volume.download(here)
     assert "a.txt" not in content(here)
 
@@ -276,52 +308,52 @@ def test_files_with_a_wrong_declared_size_are_refused(
 def test_download_resumes_a_broken_transfer(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunks = place.ObjectPlace._chunks
     broken: list[int] = []
 
-    def breaking(self: Any, stream: Any) -> Iterator[memoryview]:
-        for number, chunk in enumerate(chunks(self, stream)):
-            if len(broken) < 5 and len(chunk) > 3000:
-                broken.append(number)
-                yield chunk[:2000]
-                raise Transient(ds.TransportError("It broke."))
-            yield chunk
+    def breaking(body: Body) -> Body:
+        ends: list[bool] = []
 
-    monkeypatch.setattr(place.ObjectPlace, "_chunks", breaking)
+        def piece(data: bytes) -> bytes:
+            if ends:
+                raise Transient(ds.TransportError("It broke."))
+            if len(broken) < 5 and len(data) > 3000:
+                broken.append(len(data))
+                ends.append(True)
+                return data[:2000]
+            return data
+
+        return cast("Body", Edited(body, piece))
+
+    edited(monkeypatch, breaking)
     volume.download(here)
 
     assert content(here) == FILES
     assert len(broken) == 5
-    resumed = [wanted for _, wanted in requests.paths if wanted is not None and wanted.start % transfers.PART_BYTES]
-    assert len(resumed) == 5
+    resumed = [wanted for _, wanted in requests.paths if wanted is not None and wanted.start % 1000 == 0 < wanted.start]
+    assert len(resumed) >= 3
 
 
 def test_next_download_continues_a_failed_download(
     volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
-    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
-
     def refuse(path: str, byte_range: Any) -> None:
-        if path == "deep/c" and byte_range.start >= 4 * transfers.PART_BYTES:
+        # The last part is requested when all others have arrived, or are about to.
+        if path == "deep/c" and byte_range.stop == len(DATA):
             raise Refused(403, None, "AccessDenied")
 
+    monkeypatch.setattr(file_target, "_TASKS", 1)
     requests.before = refuse
     with pytest.raises(ds.AuthError, match=r"'deep/c' of volume s\.d\.files"):
         volume.download(here, "deep")
     assert "deep/c" not in content(here)
-    done = len(
-        [wanted for path, wanted in requests.paths if path == "deep/c" and wanted.start < 4 * transfers.PART_BYTES]
-    )
-    assert done
 
     requests.before = lambda path, wanted: None
     requests.paths.clear()
     volume.download(here)
 
     assert content(here) == FILES
-    starts = [wanted.start // transfers.PART_BYTES for path, wanted in requests.paths if path == "deep/c"]
-    assert starts == [4, 5, 6]
+    ranges = [wanted for path, wanted in requests.paths if path == "deep/c"]
+    assert [wanted.stop for wanted in ranges] == [len(DATA)]
     assert state_of(here) == ["files.jsonl", "lock"]
 
 
@@ -370,7 +402,7 @@ def test_file_that_keeps_being_replaced_is_an_error(
     volume: Any, bucket: Bucket, here: pathlib.Path, requests: Requests
 ) -> None:
     count = iter(range(100))
-    requests.before = lambda path, wanted: bucket.put("in/a.txt", f"{next(count):03}".encode())
+    requests.before = lambda path, wanted: bucket.put("in/a.txt", b"x" * next(count))
 
     with pytest.raises(ds.DataError, match="replaced during each attempt"):
         volume.download(here, "a.txt")
@@ -386,43 +418,10 @@ def test_file_deleted_during_the_download_is_named(
         volume.download(here, "a.txt")
 
 
-@pytest.mark.parametrize("allowed", [0, 1])
-def test_download_completes_if_only_one_thread_starts(
-    volume: Any, here: pathlib.Path, requests: Requests, monkeypatch: pytest.MonkeyPatch, allowed: int
-) -> None:
-    monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
-    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(transfers, "_GROWTH", 0.0)
-    started, refused = [], threading.Event()
-
-    def start(thread: threading.Thread) -> None:
-        if len(started) == allowed:
-            refused.set()
-            raise ds.UsageError("No thread can be started.")
-        started.append(thread)
-        thread.start()
-
-    monkeypatch.setattr(transfers, "start", start)
-    # The last file waits until the download has tried to start another thread.
-    requests.before = lambda path, wanted: refused.wait(HANGS) if path == "deep/c" else None
-    if allowed:
-        volume.download(here)
-        assert content(here) == FILES
-    else:
-        with pytest.raises(ds.UsageError, match="No thread can be started"):
-            volume.download(here)
-        assert content(here) == {}
-    assert len(started) == allowed
-    assert refused.is_set()
-
-
 @pytest.mark.parametrize("used", [1, 3, 4])
 def test_download_renews_credentials_that_expire(
     volume: Any, bucket: Bucket, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, used: int
 ) -> None:
-    # A single thread downloads, so that no other thread uses the new credentials.
-    monkeypatch.setattr(transfers, "_FIRST_THREADS", 1)
-    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 1e9)
     guard, vended = Guard(bucket), []
 
     def vend(location: str, seconds: float) -> dict[str, object]:
@@ -432,6 +431,8 @@ def test_download_renews_credentials_that_expire(
 
     files = asset_files.volume(("s", "d", "files"), f"s3://{bucket.name}/in")
     options = ds.ReadOptions(storage_options={"endpoint": guard.endpoint, "region": REGION}, **QUICK)
+    # One request at a time, so that no other one uses the new credentials.
+    options = dataclasses.replace(options, max_concurrent_requests=1)
     with (
         contextlib.closing(guard),
         mock_server.running(catalog.build((), assets=[files]), vendors={"s3": vend}) as server,
@@ -450,17 +451,16 @@ def test_download_renews_credentials_that_expire(
 
 def damaged(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     """Flip a bit in each of the next bodies."""
-    chunks, flipped = place.ObjectPlace._chunks, []
+    flipped: list[int] = []
 
-    def flipping(self: Any, stream: Any) -> Iterator[memoryview]:
-        for chunk in chunks(self, stream):
-            if len(flipped) < times and len(chunk):
-                flipped.append(1)
-                # The flipped bit differs each time.
-                chunk = memoryview(bytes([chunk[0] ^ (1 << len(flipped) % 8)]) + bytes(chunk[1:]))
-            yield chunk
+    def flip(data: bytes) -> bytes:
+        if len(flipped) < times and data:
+            flipped.append(1)
+            # The flipped bit differs each time.
+            return bytes([data[0] ^ (1 << len(flipped) % 8)]) + data[1:]
+        return data
 
-    monkeypatch.setattr(place.ObjectPlace, "_chunks", flipping)
+    edited(monkeypatch, lambda body: cast("Body", Edited(body, flip)))
     return flipped
 
 
@@ -482,7 +482,7 @@ def test_file_that_differs_on_each_download_is_an_error(
 ) -> None:
     damaged(monkeypatch, 1000)
 
-    with pytest.raises(ds.DataError, match="different content on each attempt"):
+    with pytest.raises(ds.DataError, match="repeatedly differed from the checksum"):
         volume.download(here, path)
     assert content(here) == {}
 
@@ -490,21 +490,28 @@ def test_file_that_differs_on_each_download_is_an_error(
 def test_etags_that_are_not_md5_digests_do_not_fail_a_download(
     volume: Any, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A store that encrypts with customer keys returns such ETags.
-    listed = place._stored_file
-    monkeypatch.setattr(
-        place,
-        "_stored_file",
-        lambda meta, path: place.msgspec.structs.replace(listed(meta, path), etag=_other(meta["e_tag"])),
-    )
-    get = place.ObjectPlace.get
+    # A store that encrypts with customer keys returns such ETags, and says so in a header.
+    page = StorePlace.page
 
-    def other_etags(self: Any, path: str, byte_range: Any = None, version: Any = None) -> Any:
-        body = get(self, path, byte_range, None)
-        body.version = Version(_other(body.version.etag), body.version.modified, body.version.total)
-        return body
+    async def other_etags(self: Any, *arguments: Any, **how: Any) -> Page:
+        listed = await page(self, *arguments, **how)
+        return listed._replace(files=[structs_replace(file, etag=_other(file.etag)) for file in listed.files])
 
-    monkeypatch.setattr(place.ObjectPlace, "get", other_etags)
+    class Encrypted(Edited):
+        checksum = None
+
+        def __init__(self, body: Body) -> None:
+            super().__init__(body, lambda data: data)
+            self.version = body.version._replace(etag=_other(body.version.etag))
+
+    get = StorePlace.get
+
+    async def unconditional(self: Any, request: DataRequest, take: Take) -> None:
+        await get(self, request._replace(version=None), take)
+
+    monkeypatch.setattr(StorePlace, "page", other_etags)
+    monkeypatch.setattr(StorePlace, "get", unconditional)
+    edited(monkeypatch, lambda body: cast("Body", Encrypted(body)))
     volume.download(here)
 
     assert content(here) == FILES
@@ -547,8 +554,8 @@ def test_next_download_completes_a_killed_download(
         "bearerToken": client.rest.profile.credentials.token.reveal()}))  # fmt: skip
     program = (
         "import sys, delta_sharing_client as ds\n"
-        "from delta_sharing_client.assets import transfers\n"
-        "transfers.PART_BYTES = 64 * 1024\n"
+        "from delta_sharing_client.assets import parts, transfers\n"
+        "parts.PART_BYTES = transfers.PART_BYTES = 64 * 1024\n"
         "options = ds.ReadOptions(storage_options={'endpoint': sys.argv[3], 'region': 'us-east-1'}, progress=False)\n"
         "ds.SharingClient(sys.argv[1], options=options).volume('s.d.files').download(sys.argv[2])\n"
     )

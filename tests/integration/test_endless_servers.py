@@ -25,7 +25,7 @@ import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.network import Allowed, Network
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -112,8 +112,8 @@ def ask_oauth(url: str, options: ReadOptions) -> object:
 
 
 def ask_data(url: str, options: ReadOptions) -> object:
-    reader = Reader(Http(options, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
-    file = RemoteFile(reader, key="f", url=f"{url}/f", size=SIZE, file_id="f")
+    fetcher = Fetcher(Http(options, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+    file = RemoteFile(fetcher, key="f", url=f"{url}/f", size=SIZE, file_id="f")
     return loop.call(file.read(ByteRange(0, SIZE)))
 
 
@@ -559,11 +559,11 @@ def test_error_names_the_option_of_a_bad_certificate_file(
 def test_connections_and_tls_sessions_are_reused(make_secure: Callable[..., Secure], bundle: str) -> None:
     server = make_secure()
     options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
-    reader = Reader(Http(options, Allowed(loopback=True), "s.d.t"), None, ScanReport())
+    fetcher = Fetcher(Http(options, Allowed(loopback=True), "s.d.t"), None, ScanReport())
 
     async def work() -> None:
         for start in range(0, 25_000, 1000):
-            file = RemoteFile(reader, key="f", url=f"{server.url}/f?n={start}", size=SIZE, file_id="f")
+            file = RemoteFile(fetcher, key="f", url=f"{server.url}/f?n={start}", size=SIZE, file_id="f")
             await file.read(ByteRange(start, start + 1000))
 
     async def all_of_it() -> None:

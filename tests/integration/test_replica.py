@@ -29,8 +29,9 @@ from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import UNFINISHED
 from delta_sharing_client.delta.snapshot import Want
+from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import RemoteFile, Stale
+from delta_sharing_client.fetch.source import Attempt, RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.replica import APPLICATION, CHECKSUM
@@ -664,23 +665,23 @@ def test_tags_of_a_file_are_kept_next_to_its_checksum(tmp_path: pathlib.Path, co
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let parts have 100 bytes, and record how many parts were being read when each part started."""
+    """Let parts have 100 bytes, and record how many parts were being requested when each request was sent."""
     begun: list[int] = []
-    read, running = RemoteFile.read, 0
+    get, running = Http.get, 0
 
-    async def counted(file: RemoteFile, part: Any) -> pa.Buffer:
+    async def counted(http: Http, *arguments: Any) -> None:
         nonlocal running
         running += 1
         begun.append(running)
         try:
             for _ in range(50):
                 await asyncio.sleep(0)
-            return await read(file, part)
+            await get(http, *arguments)
         finally:
             running -= 1
 
     monkeypatch.setattr(replica, "_PART", 100)
-    monkeypatch.setattr(RemoteFile, "read", counted)
+    monkeypatch.setattr(Http, "get", counted)
     return begun
 
 
@@ -709,17 +710,17 @@ def test_failed_part_fails_the_update(shared: Shared, copy: pathlib.Path, monkey
     assert not list((copy / "data").iterdir())
 
 
-def test_file_that_changed_between_parts_is_read_again_once(
+def test_file_that_changed_between_parts_is_read_again(
     shared: Shared, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.writer.insert(rows_of([1]))
-    asked: list[bool] = []
+    asked: list[Attempt] = []
     remote_file = FileTask.remote_file
 
-    def opened(task: FileTask, reader: Any, *, again: bool = False, order: tuple[int, ...] = ()) -> RemoteFile:
-        asked.append(again)
-        file = remote_file(task, reader, again=again, order=order)
-        if always or not again:
+    def opened(task: FileTask, fetcher: Any, *, attempt: Attempt, order: tuple[int, ...] = ()) -> RemoteFile:
+        asked.append(attempt)
+        file = remote_file(task, fetcher, attempt=attempt, order=order)
+        if always or attempt is Attempt.FIRST:
 
             async def stale(part: Any) -> pa.Buffer:
                 raise file.error(Stale, "it was changed")
@@ -733,7 +734,7 @@ def test_file_that_changed_between_parts_is_read_again_once(
     monkeypatch.setattr(FileTask, "remote_file", opened)
     always = False
     shared.table.replicate(copy)
-    assert asked == [False, True]
+    assert asked == [Attempt.FIRST, Attempt.AGAIN]
     assert len(list((copy / "data").iterdir())) == 1
     always = True
     with pytest.raises(ds.DataError, match="it was changed"):

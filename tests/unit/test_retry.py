@@ -28,7 +28,7 @@ from delta_sharing_client.errors import DeltaSharingError, ProtocolError, Reques
 from delta_sharing_client.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -272,8 +272,8 @@ def ask_oauth(url: str) -> None:
 
 
 def ask_data(url: str) -> None:
-    reader = Reader(Http(OPTIONS, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
-    file = RemoteFile(reader, key="f", url=f"{url}/f", size=10, file_id="f")
+    fetcher = Fetcher(Http(OPTIONS, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+    file = RemoteFile(fetcher, key="f", url=f"{url}/f", size=10, file_id="f")
     loop.call(file.read(ByteRange(0, 10)))
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from delta_sharing_client.assets.parts import LargeFile
-from delta_sharing_client.storage.place import StoredFile
+from delta_sharing_client.fetch.place import StoredFile
 from tests.quota import meets, met
 
 _PART_SIZES = st.sampled_from([1, 2, 3, 4, 8, 100])

@@ -24,12 +24,12 @@ from delta_sharing_client.cli import asset_files, commands, main, output, progra
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.options import TableFormat
 from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
-from delta_sharing_client.storage.place import StoredFile
 
 NS = types.SimpleNamespace
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)

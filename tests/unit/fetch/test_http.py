@@ -20,8 +20,9 @@ import pytest
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.fetch import http
 from delta_sharing_client.fetch.http import Http, check_data_url
+from delta_sharing_client.fetch.place import Span, Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Span, Version
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.network import Allowed, OutOfReach, Reach
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -64,7 +65,7 @@ def test_scheme_and_host_of_a_data_url_are_checked():
     ["file:///etc/passwd", "/etc/passwd", "s3://b/x", "ftp://localhost/x", "https:///x", "http:x", "", "http://[::x/"],
 )
 def test_refusal_of_a_url_hides_its_query_string(url):
-    file = RemoteFile(reader_of(), key="f", url=f"{url}?sig=planted", size=SIZE, file_id="f")
+    file = RemoteFile(fetcher_of(), key="f", url=f"{url}?sig=planted", size=SIZE, file_id="f")
     with pytest.raises(ProtocolError) as caught:
         loop.call(file.read(ByteRange(0, SIZE)))
     assert "planted" not in str(caught.value)
@@ -84,8 +85,8 @@ def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
 
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
         chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
-        reader = Reader(Http(chosen, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
-        file = RemoteFile(reader, key="f", url=raw.url + target, size=SIZE, file_id="f")
+        fetcher = Fetcher(Http(chosen, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+        file = RemoteFile(fetcher, key="f", url=raw.url + target, size=SIZE, file_id="f")
         return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())
 
     return fetched
@@ -302,8 +303,8 @@ def test_http_proxy_receives_credentials_decoded_once(bundle: str) -> None:
     try:
         options = ReadOptions(proxy=proxy.url.replace("//", "//us%40er:p%2Fw%2525@"))
         # The proxy may be on this machine, although the storage may not be.
-        reader = Reader(Http(options, Allowed(http=True), "s.d.t"), None, ScanReport())
-        file = RemoteFile(reader, key="f", url="http://storage.invalid/f?a=%2F", size=SIZE, file_id="f")
+        fetcher = Fetcher(Http(options, Allowed(http=True), "s.d.t"), None, ScanReport())
+        file = RemoteFile(fetcher, key="f", url="http://storage.invalid/f?a=%2F", size=SIZE, file_id="f")
         assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
         assert proxy.requests[0].startswith(b"GET http://storage.invalid/f?a=%2F HTTP/1.1\r\n")
         assert base64.b64encode(b"us@er:p/w%25") in proxy.requests[0]
@@ -311,14 +312,14 @@ def test_http_proxy_receives_credentials_decoded_once(bundle: str) -> None:
         proxy.close()
 
 
-def reader_of(**options: Any) -> Reader:
-    return Reader(Http(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+def fetcher_of(**options: Any) -> Fetcher:
+    return Fetcher(Http(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
 
 
 def test_unreachable_addresses_of_a_storage_delay_no_read(raw: Raw, many_addresses: str, bundle: str) -> None:
     raw.answers = [HEAD + BODY]
-    reader = reader_of(connect_timeout=FOR_EVER, ca_bundle=bundle)
-    file = RemoteFile(reader, key="f", url=f"{many_addresses}/f", size=SIZE, file_id="f")
+    fetcher = fetcher_of(connect_timeout=FOR_EVER, ca_bundle=bundle)
+    file = RemoteFile(fetcher, key="f", url=f"{many_addresses}/f", size=SIZE, file_id="f")
     assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
 
 
@@ -375,10 +376,10 @@ def test_number_of_idle_connections_is_limited(raw: Raw, bundle: str, monkeypatc
     # No connection is closed because of its age during the test.
     monkeypatch.setattr(http, "_KEPT_SECONDS", 10 * HANGS)
     raw.close_after, raw.answers = False, [HEAD + BODY]
-    reader = reader_of(ca_bundle=bundle)
+    fetcher = fetcher_of(ca_bundle=bundle)
 
     async def read(count: int) -> None:
-        files = [RemoteFile(reader, key="f", url=f"{raw.url}/{n}", size=SIZE, file_id="f") for n in range(count)]
+        files = [RemoteFile(fetcher, key="f", url=f"{raw.url}/{n}", size=SIZE, file_id="f") for n in range(count)]
         pieces = await asyncio.gather(*(file.read(ByteRange(0, SIZE)) for file in files))
         assert [bytes(each) for each in pieces] == [BODY] * count
         await asyncio.sleep(0)  # connections are closed in the next step of the loop
@@ -403,7 +404,7 @@ def test_idle_connection_keeps_no_reference_to_its_first_read(raw: Raw, bundle: 
     """A connection is kept for later reads and must not keep alive the rows of its first read, or a web service's
     request."""
     raw.close_after, raw.answers = False, [HEAD + BODY]
-    reader = reader_of(ca_bundle=bundle)
+    fetcher = fetcher_of(ca_bundle=bundle)
     variable: contextvars.ContextVar[object] = contextvars.ContextVar("of a user")
 
     class Large:
@@ -412,7 +413,7 @@ def test_idle_connection_keeps_no_reference_to_its_first_read(raw: Raw, bundle: 
     def read() -> weakref.ref[Large]:
         large = Large()
         variable.set(large)
-        file = RemoteFile(reader, key="f", url=f"{raw.url}/f", size=SIZE, file_id="f")
+        file = RemoteFile(fetcher, key="f", url=f"{raw.url}/f", size=SIZE, file_id="f")
         loop.call(file.read(ByteRange(0, SIZE)))
         return weakref.ref(large)
 
@@ -423,7 +424,7 @@ def test_idle_connection_keeps_no_reference_to_its_first_read(raw: Raw, bundle: 
     assert raw.connections == 1
 
 
-def test_file_reader_can_be_pickled() -> None:
+def test_fetcher_place_can_be_pickled() -> None:
     files = Http(ReadOptions(), Allowed(http=True, loopback=True), "s.d.t")
     assert pickle.loads(pickle.dumps(files)) == files
 
@@ -552,8 +553,8 @@ def test_timeout_error_distinguishes_connecting_and_reading(raw: Raw, fetch: Fet
     deaf = Deaf("127.0.0.1", 0)
     try:
         port = deaf._listener.getsockname()[1]
-        reader = reader_of(max_attempts=1, connect_timeout=0.05)
-        file = RemoteFile(reader, key="f", url=f"http://127.0.0.1:{port}/f", size=SIZE, file_id="f")
+        fetcher = fetcher_of(max_attempts=1, connect_timeout=0.05)
+        file = RemoteFile(fetcher, key="f", url=f"http://127.0.0.1:{port}/f", size=SIZE, file_id="f")
         with pytest.raises(TransportError, match=f"no connection to 127.0.0.1:{port} within the time limit"):
             loop.call(file.read(ByteRange(0, SIZE)))
     finally:
@@ -583,7 +584,7 @@ def test_body_is_read_as_it_arrives_and_its_speed_is_measured() -> None:
         answer.content = content  # type: ignore[attr-defined]
         timer = SimpleNamespace(restart=waits.append)
         options = ReadOptions(read_timeout=7.0)
-        body = http._HttpBody(answer, Span(0, 9, 9), Http(options, Allowed(), "t"), timer)  # type: ignore[arg-type]
+        body = http.HttpBody(answer, Span(0, 9, 9), Http(options, Allowed(), "t"), timer)  # type: ignore[arg-type]
         body._throughput = SimpleNamespace(note=lambda *what: waits.append(what))  # type: ignore[assignment]
         return asyncio.run(body.read()), body.version, waits
 

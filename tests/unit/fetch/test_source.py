@@ -13,8 +13,9 @@ import pytest
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
 from delta_sharing_client.fetch.http import Http
+from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import Progress, ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile, Stale, UrlSource, Version
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale, UrlSource
 from delta_sharing_client.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
@@ -65,8 +66,8 @@ def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
         *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
     ) -> RemoteFile:
         chosen = fast_options(**options)
-        reader = Reader(Http(chosen, Allowed(loopback=True), "share.schema.t"), urls, report)
-        return RemoteFile(reader, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
+        fetcher = Fetcher(Http(chosen, Allowed(loopback=True), "share.schema.t"), urls, report)
+        return RemoteFile(fetcher, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
 
     return make
 

@@ -11,8 +11,9 @@ import pytest
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch import source
+from delta_sharing_client.fetch.place import DataRequest, Refused, Span, Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import DataRequest, Reader, Refused, RemoteFile, Span, Stale, Version
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import Transient, Tries
@@ -41,6 +42,7 @@ class Sent:
         self.span, self.version = Span(start, stop, total, is_html), version
         self.data = DATA[start:stop] if data is None else data
         self.piece, self.broken = piece, broken
+        self.checksum = self.modified = None
 
     async def read(self) -> bytes:
         if self.broken and not self.data:
@@ -82,7 +84,7 @@ class Store:
 
     @property
     def urls(self) -> list[str]:
-        return [request.url for request in self.requests]
+        return [request.address for request in self.requests]
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +96,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(store: Store, *, renews: bool = False, size: int = SIZE, **rest: Any) -> RemoteFile:
-    reader = Reader(cast("Any", store), cast("Any", store) if renews else None, ScanReport())
-    return RemoteFile(reader, key="k", url="https://h/0?sig=planted", size=size, **{"file_id": "id", **rest})
+    fetcher = Fetcher(cast("Any", store), cast("Any", store) if renews else None, ScanReport())
+    return RemoteFile(fetcher, key="k", url="https://h/0?sig=planted", size=size, **{"file_id": "id", **rest})
 
 
 def read(file: RemoteFile, start: int = 0, stop: int = SIZE) -> bytes:
@@ -125,7 +127,7 @@ def test_only_missing_ranges_are_requested() -> None:
     assert store.wanted == [None, ByteRange(40, SIZE), ByteRange(60, SIZE)]
     assert [request.version for request in store.requests] == [Version(), V1, V1]
     assert file.version == V1
-    report = file.reader.report
+    report = file.fetcher.report
     assert (report.requests, report.retries, report.bytes) == (3, 2, SIZE)
     # A storage that ignores ranges sends the whole file again.
     for start, stop in ((0, SIZE), (10, 20), (13, 14), (93, SIZE)):
@@ -197,8 +199,8 @@ def test_error_explains_the_http_status() -> None:
     gone = refused(DataError, lambda: read(made(Store([404]))), "vacuumed")
     assert gone.status == 404
     refused(DataError, lambda: read(made(Store([416])), 3, 9), "it has no bytes 3 to 9")
-    for status in (412, 416):
-        refused(Stale, lambda status=status: read(made(Store([status]), version=V1)), "replaced")  # type: ignore[misc]
+    for statuses in ([412, 412], [416]):
+        refused(Stale, lambda statuses=statuses: read(made(Store(statuses), version=V1)), "replaced")  # type: ignore[misc]
     for status in (400, 401, 403, 410):
         words = f"the storage refused the file's URL (HTTP status {status}); it may have expired."
         refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
@@ -232,11 +234,11 @@ def test_store_errors_name_the_table_and_file() -> None:
 def test_responses_429_and_503_halve_the_request_limit() -> None:
     for status, left in ((429, 4), (503, 4), (500, 8), (404, 8)):
         file = made(Store([status], ReadOptions(max_concurrent_requests=8, max_attempts=1)))
-        file.reader.limiter._active = 7  # requests for other files
+        file.fetcher.limiter._active = 7  # requests for other files
         with pytest.raises(DeltaSharingError):
             read(file)
-        assert file.reader.limiter.limit == left
-        assert file.reader.limiter._active == 7
+        assert file.fetcher.limiter.limit == left
+        assert file.fetcher.limiter._active == 7
 
 
 def test_refused_url_is_renewed_at_most_twice() -> None:
@@ -245,13 +247,13 @@ def test_refused_url_is_renewed_at_most_twice() -> None:
     assert read(file) == DATA
     assert store.asked == [("k", "https://h/0?sig=planted"), ("k", "https://h/1")]
     assert store.urls == ["https://h/0?sig=planted", "https://h/1", "https://h/1", "https://h/2"]
-    assert file.reader.report.retries == 3
+    assert file.fetcher.report.retries == 3
     store = Store([403, 403, 403])
     refused(TransportError, lambda: read(made(store, renews=True)), "status 403")
     assert len(store.asked) == source._MAX_REFRESHES == 2
     # A URL known to be refused or expired is not used for the file.
     store = Store([Sent(), Sent()])
-    file = made(store, renews=True, stale=True)
+    file = made(store, renews=True, attempt=source.Attempt.AGAIN)
     assert read(file) == read(file) == DATA
     assert (store.asked, store.urls) == ([("k", "https://h/0?sig=planted")], ["https://h/1"] * 2)
     store = Store([Sent(), Sent()])
@@ -263,7 +265,7 @@ def test_refused_url_is_renewed_at_most_twice() -> None:
         assert read(made(store, renews=True, **early)) == DATA
         assert store.asked == []
     store = Store([Sent()])
-    assert read(made(store, renew_at=0, stale=True)) == DATA
+    assert read(made(store, renew_at=0, attempt=source.Attempt.AGAIN)) == DATA
     with pytest.raises(TransportError, match="no new URL can be requested"):
         asyncio.run(made(store).renew("https://h/0?sig=planted"))
     assert asyncio.run(made(store, renews=True).renew("another")) == "https://h/0?sig=planted"
@@ -307,7 +309,7 @@ def test_tail_of_a_file_is_read_with_its_length() -> None:
         file = made(store, size=-1)
         assert tail(file, length) == (sent.span.total, expected)
         assert (store.wanted, file.size) == ([length], -1)
-        assert file.reader.report.bytes == len(expected)
+        assert file.fetcher.report.bytes == len(expected)
     # Each attempt reads the whole tail again, so the bytes match even if the file grew and no header shows it.
     store = Store([Sent(90, broken=True, data=DATA[90:95]), Sent(90)])
     assert tail(made(store, size=-1), 10) == (SIZE, DATA[90:])
@@ -321,3 +323,43 @@ def test_tail_of_a_file_is_read_with_its_length() -> None:
         lambda: tail(made(store, size=-1), 10),
         "nor the storage states its length",
     )
+
+
+def test_storage_that_refuses_conditions_is_read_without() -> None:
+    for status in (412, 501):
+        store = Store([status, Sent(0, 10), Sent(10, 20)])
+        file = made(store, version=V1)
+        assert (read(file, 0, 10), read(file, 10, 20)) == (DATA[:10], DATA[10:20])
+        assert [request.version for request in store.requests] == [V1, None, None]
+        # Another version is refused all the same.
+        store = Store([status, Sent(0, 10, version=V2)])
+        refused(Stale, lambda store=store: read(made(store, version=V1), 0, 10), "replaced")  # type: ignore[misc]
+
+
+def test_file_is_read_in_one_response() -> None:
+    def in_one(store: Store) -> bytes:
+        return read(made(store, attempt=source.Attempt.IN_ONE_RESPONSE, version=V1))
+
+    assert in_one(Store([Sent(version=V2)])) == DATA
+    # An interrupted response is not continued, because the next one may have other bytes.
+    store = Store([Sent(broken=True, data=DATA[:50]), Sent(version=V2)])
+    assert in_one(store) == DATA
+    assert [(request.wanted, request.version) for request in store.requests] == [(None, Version())] * 2
+
+
+def test_file_of_unknown_size_is_read_whole() -> None:
+    def whole(store: Store, most: int | None = None) -> tuple[bytes, int]:
+        file = made(store, size=-1)
+        return bytes(asyncio.run(file.read_all(most))), file.size
+
+    assert whole(Store([Sent()])) == (DATA, SIZE)
+    assert whole(Store([Sent(0, 0, 0, data=b"")])) == (b"", 0)
+    store = Store([Sent(broken=True, data=DATA[:50]), Sent(50)])
+    assert whole(store) == (DATA, SIZE)
+    assert store.wanted == [None, ByteRange(50, SIZE)]
+    assert whole(Store([Sent(broken=True, data=DATA[:50]), Sent()])) == (DATA, SIZE)
+    refused(DataError, lambda: whole(Store([Sent(0, None, None)])), "does not state its length")
+    refused(DataError, lambda: whole(Store([Sent()]), SIZE - 1), f"expected at most {SIZE - 1} bytes, found {SIZE}")
+    grown = Sent(50, 101, 101, data=DATA[50:] + b"x", version=V1)
+    refused(Stale, lambda: whole(Store([Sent(broken=True, data=DATA[:50]), grown])), "replaced")
+    refused(Stale, lambda: whole(Store([Sent(broken=True, data=DATA[:50]), Sent(50, version=V2)])), "replaced")

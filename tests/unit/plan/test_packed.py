@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.fetch.source import Version
+from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.plan import packed
 from delta_sharing_client.plan.packed import PackedTasks, pack_tasks, packed_if_many
 from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask

@@ -16,7 +16,7 @@ import pytest
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader
+from delta_sharing_client.fetch.source import Attempt, Fetcher
 from delta_sharing_client.plan.read_columns import Origin
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import plan_snapshot
@@ -77,8 +77,10 @@ def test_row_count_of_a_task_excludes_deleted_rows(fields: dict[str, Any], rows:
 def test_url_is_renewed_if_it_expires_or_fails(renew_at: int | None, again: bool, path: str) -> None:
     store = types.SimpleNamespace(options=fast_options())
     urls = types.SimpleNamespace(url_for=lambda key, rejected: f"https://host/new-{key}?sig=secret")
-    reader = Reader(store, urls, ScanReport())  # type: ignore[arg-type]
-    file = task(file_id="id", renew_at=renew_at).remote_file(reader, again=again, order=(3, 4))
+    fetcher = Fetcher(store, urls, ScanReport())  # type: ignore[arg-type]
+    file = task(file_id="id", renew_at=renew_at).remote_file(
+        fetcher, attempt=Attempt.AGAIN if again else Attempt.FIRST, order=(3, 4)
+    )
     assert asyncio.run(file.url()) == f"https://host/{path}?sig=secret"
     assert (file.file_id, file.size, file.order) == ("id", 10, (3, 4))
 

@@ -21,7 +21,7 @@ from delta_sharing_client import network
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProtocolError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Reader, RemoteFile
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.sessions import connected
@@ -115,8 +115,8 @@ def one_file(wire: Any, url: str, **fields: object) -> Any:
 
 
 def fetch(allowed: network.Allowed, url: str) -> bytes:
-    reader = Reader(Http(ds.ReadOptions(), allowed, "t"), None, ScanReport())
-    file = RemoteFile(reader, key="f", url=url, size=len(DATA), file_id="f")
+    fetcher = Fetcher(Http(ds.ReadOptions(), allowed, "t"), None, ScanReport())
+    file = RemoteFile(fetcher, key="f", url=url, size=len(DATA), file_id="f")
     return bytes(loop.call(file.read(ByteRange(0, len(DATA)))).to_pybytes())
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Stale, Version
+from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.read.rows import Item

@@ -18,11 +18,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import Refused
+from delta_sharing_client.fetch.place import Refused
 from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.storage import stores
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, StorageCredentials
 from delta_sharing_client.storage.dialects import (
     S3,
@@ -34,7 +33,7 @@ from delta_sharing_client.storage.dialects import (
     reach_of,
     requestable,
 )
-from delta_sharing_client.storage.stores import Location, StoreSettings
+from delta_sharing_client.storage.locations import Location, StoreSettings
 from tests.effort import examples
 from tests.quota import meets, met
 
@@ -72,7 +71,6 @@ def of(location: str, options: Mapping[str, str] | None = None, allowed: Allowed
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(stores, "leads_here", lambda host: False)
 
 
 # === Objects ===

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +34,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.fetch.source import DataRequest, Refused, Span, Version
+from delta_sharing_client.fetch.place import Page, Refused, Span, StoredFile, Version
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.read_request import ChangesRequest
@@ -46,12 +44,16 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import BearerToken, Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.retry import Deadline, Transient
+from delta_sharing_client.retry import Transient
+from delta_sharing_client.run import loop
 from delta_sharing_client.storage import directory_read as module
-from delta_sharing_client.storage import place as places
+from delta_sharing_client.storage import local
+from delta_sharing_client.storage import opening as places
 from delta_sharing_client.storage.directory_read import TableFiles
-from delta_sharing_client.storage.place import LocalPlace, Page, StoredBody, StoredFile, open_place
-from delta_sharing_client.storage.reading import Reading
+from delta_sharing_client.storage.local import LocalPlace
+from delta_sharing_client.storage.opening import open_place
+from tests import places as places_
+from tests.places import Scripted, Sent
 
 NAME = AssetName.parse("s.d.t")
 DATA = bytes(range(100))
@@ -86,129 +88,11 @@ def body(
     *,
     version: Version = V1,
     broken: bool = False,
-    piece: int = 30,
     sent: bytes | None = None,
-    closes: Callable[[], None] = lambda: None,
-) -> StoredBody:
+) -> Sent:
     data = DATA[start:stop] if sent is None else sent
-
-    def chunks() -> Iterator[bytes]:
-        yield from (data[at : at + piece] for at in range(0, len(data), piece))
-        if broken:
-            raise Transient(TransportError("broken"))
-
-    return StoredBody(Span(start, stop, total), version, None, chunks(), closes)
-
-
-class Store:
-    """A directory with scripted responses."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = [*answers]
-        self.asked: list[tuple[str, Any, Version | None]] = []
-        self.location = "file:///there"
-
-    def get(self, path: str, wanted: Any = None, version: Version | None = None) -> StoredBody:
-        self.asked.append((path, wanted, version))
-        return cast("StoredBody", self._next())
-
-    def pages(self, folder: str = "", *, recursive: bool = True) -> Any:
-        self.asked.append((folder, recursive, None))
-        return iter(self._next())
-
-    def _next(self) -> Any:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-# --- reading ---
-
-
-def reading(store: Store, **how: Any) -> Reading:
-    return Reading(cast("Any", store), "p", OPTIONS, **how)
-
-
-def read(store: Store, **how: Any) -> bytes:
-    return b"".join(map(bytes, reading(store, **how)))
-
-
-def test_requested_range_is_read() -> None:
-    far = 1 << 62
-    for how, requested, sent in (
-        ({}, None, (0, 100)),
-        ({"size": 100}, None, (0, 100)),
-        ({"size": 100, "stop": 100}, None, (0, 100)),
-        ({"start": 10}, ByteRange(10, far), (10, 100)),
-        ({"start": 10, "size": 100}, ByteRange(10, 100), (10, 100)),
-        ({"stop": 40}, ByteRange(0, 40), (0, 40)),
-        ({"start": 10, "stop": 40}, ByteRange(10, 40), (10, 40)),
-        ({"stop": 400}, ByteRange(0, 400), (0, 100)),
-    ):
-        start, stop = how.get("start", 0), min(how.get("stop", 100), 100)
-        for answer in (body(*sent), body()):  # a store may ignore the range
-            for piece in (1, 30, 1000):
-                answer = body(answer.span.start, cast("int", answer.span.stop), piece=piece)
-                store = Store(answer)
-                result = reading(store, **how)
-                assert b"".join(map(bytes, result)) == DATA[start:stop]
-                assert store.asked == [("p", requested, None)]
-                assert (result.at, result.stop, result.size, result.version) == (stop, stop, 100, V1)
-    assert read(Store(), start=5, stop=5, version=V1) == b""
-    # Without a known version, one is requested even if there is nothing to read.
-    result = reading(Store(body(5, 5)), start=5, stop=5)
-    assert list(result) == []
-    assert result.version == V1
-
-
-def test_interrupted_transfer_resumes() -> None:
-    closed: list[bool] = []
-    store = Store(
-        body(0, 40, broken=True, closes=lambda: closed.append(True)),
-        Refused(503, "0"),
-        body(40, 60),
-        body(60),
-    )
-    assert read(store) == DATA
-    assert store.asked == [("p", None, None), *(("p", ByteRange(at, 100), V1) for at in (40, 40, 60))]
-    assert closed == [True]
-    with pytest.raises(TransportError, match=r"away.*Tried 3 times"):
-        read(Store(*[Transient(TransportError("away"))] * 3))
-    with pytest.raises(TransportError, match="The store responded with HTTP status 503"):
-        read(Store(*[Refused(503, None)] * 3))
-    with pytest.raises(TransportError, match="asks to wait 9999 s"):
-        read(Store(Refused(503, "9999")))
-    with pytest.raises(TransportError, match="response for the file 'p' ended early"):
-        read(Store(*[body(0, 40, sent=b"")] * 3))
-    # Only attempts without progress count as failed.
-    assert read(Store(*(body(at, at + 10, broken=True) for at in range(0, 100, 10)), body(100, 100))) == DATA
-    for status in (404, 403, 412):
-        with pytest.raises(Refused) as refused:
-            read(Store(Refused(status, None)))
-        assert refused.value.status == status
-    slept: list[float] = []
-    read(Store(Refused(503, None), body()), sleep=slept.append)
-    assert len(slept) == 1
-    with pytest.raises(TransportError, match="Reading p failed: it took longer"):
-        read(Store(), deadline=Deadline(0))
-
-
-def test_response_that_does_not_match_the_request_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
-        read(Store(body()), version=V2)
-    assert refused.value.status == 412
-    with pytest.raises(Refused):
-        read(Store(body(0, 40, broken=True), body(40, version=V2)))
-    with pytest.raises(DataError, match="Expected 99 bytes in the file 'p', but the store has 100"):
-        read(Store(body()), size=99)
-    with pytest.raises(
-        DataError, match="Expected the bytes of the file 'p' from 3 on, but the store sent bytes from 4"
-    ):
-        read(Store(body(4)), start=3)
-    with pytest.raises(DataError, match="does not state the length of the file 'p'"):
-        read(Store(body(0, 100, None)))
-    assert read(Store(body(0, 100, None)), size=100) == DATA
+    error = Transient(TransportError("broken")) if broken else None
+    return Sent(Span(start, stop, total), data, version, error=error)
 
 
 # --- files of a table ---
@@ -219,40 +103,49 @@ def files(tmp_path: Path) -> TableFiles:
     return TableFiles(Server(f"file://{tmp_path}/t"), NAME, OPTIONS)
 
 
-def stored(files: TableFiles, *answers: Any) -> Store:
-    store = Store(*answers)
-    files._places[files.location] = cast("Any", store)
+def stored(files: TableFiles, *answers: Any) -> Scripted:
+    store = Scripted([*answers])
+    files._places[files.location] = store
     return store
 
 
 def test_log_file_is_read_completely_or_an_error_is_raised(files: TableFiles, tmp_path: Path) -> None:
     address = f"{files.location}/a%20b"
     assert address == f"file://{tmp_path}/t/a%20b"
-    closed: list[bool] = []
-    store = stored(files, body(closes=lambda: closed.append(True)), body(0, 0, 0))
-    assert [files.read(address), files.read(address)] == [DATA, b""]
-    assert store.asked == [("a b", None, None)] * 2
-    assert closed == [True]
-    stored(files, body(sent=DATA[:99]), Transient(TransportError("x")), body())
-    assert files.read(address) == DATA
+
+    def read() -> bytes:
+        return bytes(loop.call(files.read(address)))
+
+    store = stored(files, body(), body(0, 0, 0))
+    assert [read(), read()] == [DATA, b""]
+    assert store.asked == [("a b", None, Version())] * 2
+    store = stored(files, body(sent=DATA[:99]), Transient(TransportError("x")), body(99))
+    assert read() == DATA
+    assert store.asked[1:] == [("a b", ByteRange(99, 100), V1)] * 2
     for answers, kind, words in (
-        ([body(sent=DATA[:99])] * 3, TransportError, "A response of the table's storage ended early"),
-        ([Refused(403, None)], TransportError, r"refused to return a file of the log \(HTTP status 403\)"),
-        ([Refused(404, None)], FileNotFoundError, "it does not exist"),
+        ([body(sent=b"")] * 3, TransportError, "Cannot read a file of the table's log: the connection ended early"),
+        ([403], TransportError, r"refused to return a file of the log \(HTTP status 403\)"),
+        ([404], FileNotFoundError, "it does not exist"),
+        (
+            [body(0, 100, None)],
+            DataError,
+            "Cannot read a file of the table's log: the storage does not state its length",
+        ),
     ):
         stored(files, *answers)
         with pytest.raises(kind, match=words) as caught:
-            files.read(address)
+            read()
         assert getattr(caught.value, "table", "s.d.t") == "s.d.t"
 
 
 def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
     moment = datetime(2026, 1, 1, 0, 0, 0, 1600, tzinfo=timezone.utc)
-    pages = [Page([StoredFile("_delta_log/0.json", 3, moment)], ["x"]), Page([StoredFile("_delta_log/1.json", 4)], [])]
-    store = stored(files, Transient(TransportError("x")), pages)
+    first = Page([StoredFile("_delta_log/0.json", 3, moment)], ["_delta_log/x"], next="1")
+    second = Page([StoredFile("_delta_log/1.json", 4)], [])
+    store = stored(files, Transient(TransportError("x")), first, second)
     assert files.list_log() == [LogEntry("0.json", 3, round(moment.timestamp() * 1000)), LogEntry("1.json", 4, 0)]
-    assert store.asked == [("_delta_log", False, None)] * 2
-    for answer in (Refused(404, None), [Page([], ["x"])]):
+    assert store.asked == [("_delta_log", mark, False) for mark in (None, None, "1")]
+    for answer in (404, Page([], ["_delta_log/x"])):
         stored(files, answer)
         with pytest.raises(FileNotFoundError):
             files.list_log()
@@ -264,31 +157,10 @@ def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
 
 
 def test_data_file_is_read_from_the_store_by_range(files: TableFiles) -> None:
-    closed: list[bool] = []
-    received: list[Any] = []
-
-    async def take(sent: Any) -> None:
-        received.append((sent.span, sent.version))
-        while data := await sent.read():
-            received.append(bytes(data))
-
-    async def fail(sent: Any) -> None:
-        raise ZeroDivisionError
-
-    def asked(deadline: float | None, taken: Any) -> None:
-        request = DataRequest(f"{files.location}/a%2520", ByteRange(3, 9), Deadline(deadline), V1)
-        asyncio.run(files.get(request, taken))
-
-    store = stored(files, *(body(3, 9, closes=lambda: closed.append(True)) for _ in range(2)))
-    asked(None, take)
-    assert received == [(Span(3, 9, 100), V1), DATA[3:9]]
+    store = stored(files, body(3, 9))
+    address = f"{files.location}/a%2520"
+    assert places_.get(files, address, ByteRange(3, 9), V1) == (DATA[3:9], Span(3, 9, 100), V1)
     assert store.asked == [("a%20", ByteRange(3, 9), V1)]
-    with pytest.raises(ZeroDivisionError):
-        asked(None, fail)
-    assert closed == [True, True]
-    with pytest.raises(TransportError, match=r"Reading the files of s\.d\.t failed") as caught:
-        asked(0, take)
-    assert caught.value.table == "s.d.t"
 
 
 def test_file_gets_its_location_version_and_timestamp(files: TableFiles) -> None:
@@ -346,33 +218,28 @@ def test_paths_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: 
 
 
 def test_log_files_are_prefetched(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AHEAD", 2)
     begun: list[str] = []
-    direct: list[str] = []
 
-    class Pool:
-        def submit(self, call: Callable[[str], bytes], path: str) -> Future[bytes]:
-            begun.append(path)
-            future: Future[bytes] = Future()
-            future.set_result(f"ahead {path}".encode())
-            return future
+    async def read(address: str) -> memoryview:
+        begun.append(address.removeprefix(f"{files.location}/_delta_log/"))
+        return memoryview(address.encode())
 
-    log = module._Log(files, cast("Any", Pool()))
-    monkeypatch.setattr(files, "read", lambda address: (direct.append(address), b"now")[1])
-    log.expect(["a", "b", "c", "d"])
-    assert begun == ["a", "b"]
-    assert log.open("a").read() == b"ahead a"
-    assert begun == ["a", "b", "c"]
-    # Files that were not announced, or whose prefetched bytes were already taken, are read now.
-    assert log.open("x").read() == b"now"
-    assert log.open("a").read() == b"now"
-    assert begun == ["a", "b", "c"]
-    log.expect(["b", "e", "f"])
-    assert [log.open(path).read() for path in "bc"] == [b"ahead b", b"ahead c"]
-    assert begun == ["a", "b", "c", "e", "f"]
-    assert direct == [f"{files.location}/_delta_log/{path}" for path in "xa"]
-    log.open(f"{files.location}/aside")
-    assert direct[2:] == [f"{files.location}/aside"]
+    monkeypatch.setattr(files, "read", read)
+    with files.log() as log:
+        directory: Any = log.directory
+        names = [f"{number}" for number in range(20)]
+        directory.expect(names)
+        assert directory.open("0").read() == f"{files.location}/_delta_log/0".encode()
+        # One more than at a time, because the first was taken.
+        assert set(begun) <= set(names[:17])
+        assert directory.open("x").read() == f"{files.location}/_delta_log/x".encode()
+        assert directory.open("0").read() == f"{files.location}/_delta_log/0".encode()
+        assert [directory.open(name).read() for name in names[1:]] == [
+            f"{files.location}/_delta_log/{name}".encode() for name in names[1:]
+        ]
+        assert sorted(begun) == sorted([*names, "x", "0"])
+        directory.open(f"{files.location}/aside")
+        assert begun[-1] == f"{files.location}/aside"
 
 
 # --- local directories ---
@@ -383,17 +250,16 @@ def test_local_directory_is_listed(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12")
-    here = LocalPlace(tmp_path)
+    here = LocalPlace(tmp_path, OPTIONS)
 
     def listed(**how: Any) -> list[tuple[list[str], list[str]]]:
-        return [([file.path for file in page.files], page.folders) for page in here.pages(**how)]
+        return [([file.path for file in page.files], page.folders) for page in places_.pages(here, **how)]
 
     assert listed() == [(["b"], []), (["a/x"], []), (["a/c/y"], []), (["d/z"], [])]
     assert listed(recursive=False) == [(["b"], ["a", "d"])]
     assert listed(folder="a", recursive=False) == [(["a/x"], ["a/c"])]
-    (result,) = next(iter(here.pages())).files
+    (result,) = places_.pages(here)[0].files
     facts = os.stat(tmp_path / "b")
-    assert result == here.head("b")
     assert (result.size, result.etag) == (2, f'"{facts.st_mtime_ns}-2"')
     assert result.modified == datetime.fromtimestamp(facts.st_mtime, timezone.utc)
     assert here.location == f"file://{tmp_path}"
@@ -401,41 +267,34 @@ def test_local_directory_is_listed(tmp_path: Path) -> None:
         with pytest.raises(Refused) as refused:
             listed(folder=folder)
         assert refused.value.status == 404
-    for name in ("none", "a", "b/x", "a\0", "\udcff" * 3000):
-        for call in (here.head, here.get):
-            with pytest.raises(Refused) as refused:
-                call(name)
-            assert refused.value.status in ((404,) if len(name) < 99 else (403, 404))
+    for name in ("none", "a", "b/x", "a\0", "\udcff" * 3000, "../b", "/etc/passwd", "a/../b"):
+        with pytest.raises(Refused) as refused:
+            places_.get(here, name)
+        assert refused.value.status in ((404,) if len(name) < 99 else (403, 404))
     (tmp_path / "a" / "link").symlink_to(tmp_path / "d")
     with pytest.raises(DataError, match="'a/link' is neither"):
         listed()
 
 
 def test_ranges_of_a_local_file_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_CHUNK", 7)
+    monkeypatch.setattr(local, "_CHUNK", 7)
     (tmp_path / "f").write_bytes(DATA)
-    here = LocalPlace(tmp_path)
-    etag = here.head("f").etag
+    here = LocalPlace(tmp_path, OPTIONS)
+    etag = places_.get(here, "f")[2].etag
     for requested, start, stop in (
         (None, 0, 100),
         (ByteRange(3, 20), 3, 20),
         (ByteRange(90, 200), 90, 100),
-        (ByteRange(150, 200), 100, 100),
         (10, 90, 100),
         (1000, 0, 100),
     ):
-        result = here.get("f", requested, Version(etag or "", "other", 5))
-        assert (result.span, result.version) == (Span(start, stop, 100), Version(etag or "", "", 100))
-        pieces = list(result.chunks)
-        assert (b"".join(map(bytes, pieces)), result.read()) == (DATA[start:stop], b"")
-        assert max(map(len, pieces), default=0) <= 7
-        result.close()
-    result = here.get("f", None, Version("", "x", 1))
-    assert result.read() == DATA[:7]
-    result.close()
-    with pytest.raises(Refused) as refused:
-        here.get("f", None, Version('"other"', "", 100))
-    assert refused.value.status == 412
+        data, span, version = places_.get(here, "f", requested, Version(etag, "other", 5))
+        assert (data, span, version) == (DATA[start:stop], Span(start, stop, 100), Version(etag, "", 100))
+    assert places_.get(here, "f", None, Version("", "x", 1))[0] == DATA
+    for requested, version, status in ((None, Version('"other"', "", 100), 412), (ByteRange(150, 200), None, 416)):
+        with pytest.raises(Refused) as refused:
+            places_.get(here, "f", requested, version)
+        assert refused.value.status == status
 
 
 def test_only_a_local_server_may_name_local_directories() -> None:
@@ -468,29 +327,6 @@ def test_asset_is_opened_at_its_location_or_refused(tmp_path: Path) -> None:
         places.place_of(server, AssetRef(VOLUME, NAME), f"file://{tmp_path}", OPTIONS).location == f"file://{tmp_path}"
     )
     assert server.asked[-1] == (AssetRef(VOLUME, NAME), f"file://{tmp_path}")
-
-
-def test_transfer_is_read_whole_from_pieces_and_retries() -> None:
-    assert bytes(reading(Store(body(piece=1000))).read()) == DATA
-    assert bytes(reading(Store(body(0, 40, broken=True), body(40))).read()) == DATA
-    assert bytes(reading(Store(body(0, 0, 0))).read()) == b""
-
-
-def test_closed_log_stops_prefetching(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends: list[dict[str, bool]] = []
-
-    class Pool:
-        def __init__(self, most: int, name: str) -> None:
-            assert (most, name) == (16, "delta-log")
-
-        def shutdown(self, **how: bool) -> None:
-            ends.append(how)
-
-    monkeypatch.setattr(module, "Threads", Pool)
-    with files.log() as log:
-        assert ends == []
-        assert log is not None
-    assert ends == [{"cancel_futures": True}]
 
 
 def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import pathlib
 import pickle
@@ -14,17 +13,15 @@ from typing import Any, cast
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client.fetch.source import DataRequest, Refused, Span, Version
+from delta_sharing_client.fetch.place import DataRequest, Refused, Span, Version
 from delta_sharing_client.network import Allowed
-from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.asset_kinds import VOLUME, AssetRef
 from delta_sharing_client.protocol.messages import VolumeFileItem
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.retry import Transient
-from delta_sharing_client.storage import directory_urls
-from delta_sharing_client.storage.directory_urls import UrlPlace
-from delta_sharing_client.storage.place import StoredFile
+from delta_sharing_client.storage import server_urls
+from delta_sharing_client.storage.server_urls import ServerUrls
 from tests.integration.test_downloads import content
+from tests.places import Sent, get, pages
 
 FILES = {"a/report.csv": b"id\n1\n2\n", "b.txt": b"text", "empty": b"", "large.bin": bytes(range(256)) * 1000}
 BASE = "/api/shares/s/schemas/d/volumes/v"
@@ -134,7 +131,7 @@ def test_files_behind_urls_are_listed_and_read(volume: ds.Volume, server: Server
     assert volume.filesystem().cat_file("b.txt", 1, 3) == b"ex"
     assert volume.stat("b.txt").modified.year == 2026  # type: ignore[union-attr]
     assert (volume.stat("empty").size, volume.filesystem().isdir("a")) == (0, True)
-    assert isinstance(volume._directory.place, UrlPlace)
+    assert isinstance(volume._directory.place, ServerUrls)
     with pytest.raises(ds.UnsupportedFeatureError, match="by URL, so they have no store"):
         volume.store()
     with pytest.raises(ds.NotFoundError):
@@ -222,8 +219,10 @@ class Signing:
         self.signed += 1
         return f"https://h/{path}?{self.signed}"
 
-    def list_volume_files(self, volume: object) -> list[list[VolumeFileItem]]:
-        return self.pages
+    def volume_files_page(self, volume: object, token: str | None) -> tuple[list[VolumeFileItem], str | None]:
+        number = int(token or 0)
+        following = str(number + 1) if number + 1 < len(self.pages) else None
+        return self.pages[number], following
 
     async def get(self, request: DataRequest, take: Callable[[Any], Awaitable[None]]) -> None:
         self.requests.append(request)
@@ -232,49 +231,27 @@ class Signing:
             raise answer
         await take(answer)
 
-    def place(self) -> UrlPlace:
-        place = UrlPlace(cast("Any", self), AssetRef(VOLUME, AssetName("s", "d", "v")), "s3://b/v/", ds.ReadOptions())
+    def place(self) -> ServerUrls:
+        place = ServerUrls(cast("Any", self), AssetRef(VOLUME, AssetName("s", "d", "v")), "s3://b/v/", ds.ReadOptions())
         place._http = cast("Any", self)
         return place
 
 
-class Sent:
-    def __init__(self, span: Span, *chunks: bytes, modified: str = "") -> None:
-        self.span, self.version, self.chunks = span, Version('"1"', modified, span.total), [*chunks]
-
-    async def read(self) -> bytes:
-        return self.chunks.pop(0) if self.chunks else b""
-
-
-def test_only_the_requested_bytes_are_read() -> None:
-    for start, requested, expected, left in (
-        (0, None, b"abcdef", 0),
-        (0, ByteRange(0, 2), b"ab", 2),
-        (0, ByteRange(1, 3), b"abcd", 1),
-        (2, ByteRange(2, 4), b"ab", 2),
-        (2, ByteRange(2, 5), b"abcd", 1),
-        (0, 3, b"abcdef", 0),
-    ):
-        sent = Sent(Span(start, None, 9), b"ab", b"cd", b"ef")
-        signing = Signing([sent])
-        body = signing.place().get("f", requested, Version('"0"'))
-        assert (b"".join(map(bytes, body.chunks)), len(sent.chunks)) == (expected, left)
-        assert (body.span, body.version) == (sent.span, sent.version)
-        ((url, asked, _, version),) = signing.requests
-        assert (url, asked, version) == ("https://h/f?1", requested, Version('"0"'))
+def sent() -> Sent:
+    return Sent(Span(0, 1, 1), b"a", Version('"1"', "", 1))
 
 
 def test_url_is_reused_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(directory_urls.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(directory_urls, "_MOST_URLS", 3)
+    monkeypatch.setattr(server_urls.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(server_urls, "_MOST_URLS", 3)
     signing = Signing([])
     place = signing.place()
 
     def signed(path: str) -> int:
         before = signing.signed
-        signing.answers = [Sent(Span(0, 1, 1), b"a")]
-        place.get(path)
+        signing.answers = [sent()]
+        get(place, path)
         return signing.signed - before
 
     assert [signed("a"), signed("a"), signed("b"), signed("c")] == [1, 0, 1, 1]
@@ -290,29 +267,8 @@ def test_refused_url_is_renewed_once() -> None:
     for status, tries in ((403, 2), (400, 2), (401, 2), (410, 2), (404, 1), (416, 1), (500, 1)):
         signing = Signing([Refused(status, None), Refused(status, None)])
         with pytest.raises(Refused):
-            signing.place().get("f")
+            get(signing.place(), "f")
         assert signing.signed == len(signing.requests) == tries
-    for error in (ds.DataError("x", table="s.d.v"), Transient(ds.TransportError("x", table="s.d.v"))):
-        with pytest.raises(type(error)):
-            Signing([error]).place().get("f")
-        # A volume is not a table, so the error names no table.
-        assert getattr(error, "error", error).table is None  # type: ignore[attr-defined]
-
-
-def test_properties_of_a_file_come_with_its_first_byte() -> None:
-    modified = "Wed, 21 Oct 2026 07:28:00 GMT"
-    signing = Signing([Sent(Span(0, 1, 9), b"a", modified=modified)])
-    result = signing.place().head("f")
-    assert (result.path, result.size, result.etag) == ("f", 9, '"1"')
-    assert result.modified == datetime.datetime(2026, 10, 21, 7, 28, tzinfo=datetime.timezone.utc)
-    assert [request.wanted for request in signing.requests] == [ByteRange(0, 1)]
-    signing = Signing([Refused(416, None), Sent(Span(0, 0, 0), modified="soon")])
-    assert signing.place().head("f") == StoredFile("f", 0, None, '"1"')
-    assert [request.wanted for request in signing.requests] == [ByteRange(0, 1), None]
-    with pytest.raises(Refused):
-        Signing([Refused(404, None), Sent(Span(0, 0, 0))]).place().head("f")
-    with pytest.raises(ds.DataError, match="does not state the length"):
-        Signing([Sent(Span(0, 1, None), b"a")]).place().head("f")
 
 
 def test_directories_are_derived_from_listed_files() -> None:
@@ -322,10 +278,13 @@ def test_directories_are_derived_from_listed_files() -> None:
     signing.pages = [[VolumeFileItem(name, len(name)) for name in page] for page in names]
 
     def listed(**how: Any) -> list[tuple[list[str], list[str]]]:
-        return [([file.path for file in page.files], page.folders) for page in signing.place().pages(**how)]
+        return [([file.path for file in page.files], page.folders) for page in pages(signing.place(), **how)]
 
     assert listed() == [(page, []) for page in names]
     assert listed(folder="a") == [(["a/b/c", "a/b/d"], []), (["a/e", "a/b/f", "a/g/h"], [])]
     assert listed(recursive=False) == [(["x"], ["a"]), (["ab"], [])]
     assert listed(folder="a", recursive=False) == [([], ["a/b"]), (["a/e"], ["a/g"])]
     assert listed(folder="a/b", recursive=False) == [(["a/b/c", "a/b/d"], []), (["a/b/f"], [])]
+    # Pages without files of the folder are no sign of a listing that never ends.
+    signing.pages = [[VolumeFileItem(f"a/{number}", 1)] for number in range(1500)]
+    assert listed(folder="b") == [([], [])] * 1500

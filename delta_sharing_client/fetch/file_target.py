@@ -1,0 +1,125 @@
+"""Downloads files of a place into local files: parts in parallel, in bounded memory, checked when they are complete."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from delta_sharing_client.errors import DataError
+from delta_sharing_client.fetch.place import Checksum
+from delta_sharing_client.fetch.source import RemoteFile
+from delta_sharing_client.fetch.waiting import Turns
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+
+T = TypeVar("T")
+
+# How often the content of a file is downloaded if it does not match its checksum.
+_ATTEMPTS = 2
+# The parts of one file whose tasks exist at a time.
+_TASKS = 6
+
+
+class Target(Protocol):
+    """A local file that arrives in parts; its methods are called on threads, and ``write`` on several at a time."""
+
+    def missing(self, size: int) -> Sequence[ByteRange]:
+        """Return the parts that have not arrived yet, of a file of ``size`` bytes."""
+
+    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+        """Store a part, and record that it has arrived. ``is_hashed`` means that ``finish`` will get a checksum."""
+
+    def finish(self, checksum: Checksum | None) -> bool:
+        """Give the complete file its name, unless its content does not match the ``checksum``: then drop all parts and
+        return false."""
+
+
+class Run(Protocol):
+    """Runs a call on a thread, and returns its result to the event loop."""
+
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class Workshop:
+    """What the downloads of one operation share: threads for the disk, and the memory for parts."""
+
+    def __init__(self, run: Run, most_bytes: int = 96 * 1024 * 1024) -> None:
+        self.run = run
+        self._left = most_bytes
+        self._turns: Turns[int] = Turns()
+
+    @contextlib.asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator[None]:
+        """Hold memory for ``size`` bytes during the block; it must not be more than all of it."""
+        await self._turns.wait((0,), size, self._take, self._give)
+        try:
+            yield
+        finally:
+            self._give(size)
+
+    def _take(self, size: int) -> bool:
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def _give(self, size: int) -> None:
+        self._left += size
+        self._turns.serve(self._take)
+
+
+async def download(file: RemoteFile, target: Target, shop: Workshop) -> None:
+    """Download ``file``, whose size is known, into ``target``.
+
+    Raises the errors of ``RemoteFile.fetch``, ``DataError`` if the content repeatedly differs from the checksum that
+    the storage states, and ``OSError`` if the target cannot be written.
+    """
+    for _ in range(_ATTEMPTS):
+        parts = await shop.run(lambda: target.missing(file.size))
+        if file.is_in_one_response:
+            parts = [ByteRange(0, file.size)] if file.size else []
+        if len(parts) == 1:
+            if await _whole(file, target, parts[0], shop):
+                return
+            continue
+        await _fill(file, target, parts, shop)
+        if not parts and file.size:
+            # All parts had arrived before; one byte shows what the storage states about the file.
+            await file.read(ByteRange(0, 1))
+        if await shop.run(lambda: target.finish(file.checksum)):
+            return
+    raise file.error(DataError, "its content repeatedly differed from the checksum that the storage states")
+
+
+async def _whole(file: RemoteFile, target: Target, part: ByteRange, shop: Workshop) -> bool:
+    async with shop.room(part.length):
+        data = memoryview(await file.read(part))
+
+        def store() -> bool:
+            checksum = file.checksum
+            target.write(part, data, is_hashed=checksum is not None)
+            return target.finish(checksum)
+
+        return await shop.run(store)
+
+
+async def _fill(file: RemoteFile, target: Target, parts: Sequence[ByteRange], shop: Workshop) -> None:
+    # The parts of one file start one after another, so that a file of terabytes does not become a million tasks.
+    ahead = asyncio.Semaphore(_TASKS)
+
+    async def fill(part: ByteRange) -> None:
+        try:
+            async with shop.room(part.length):
+                data = memoryview(await file.read(part))
+                await shop.run(lambda: target.write(part, data, is_hashed=file.checksum is not None))
+        finally:
+            ahead.release()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                await ahead.acquire()
+                group.create_task(fill(part))
+    except BaseExceptionGroup as problems:
+        raise problems.exceptions[0] from None
