@@ -173,7 +173,8 @@ class SharingServer(Starlette):
             file = unquote_to_bytes(raw_path.split(b"/", 3)[3]).decode("utf-8", "backslashreplace")
             return "data" if scope["method"] == "GET" else "data-head", file
         if raw_path.startswith(self._iceberg_prefix.encode()):
-            return iceberg.api_of(scope["method"], _segments(scope, self._iceberg_prefix)), None
+            segments = iceberg.with_plain_prefix(_segments(scope, self._iceberg_prefix))
+            return iceberg.api_of(scope["method"], segments), None
         return _kind(scope["method"], _segments(scope, self._prefix)), None
 
     # --- the REST API ---
@@ -266,18 +267,18 @@ class SharingServer(Starlette):
         return _streamed(self._table_apis.query(entry, caller, request, query.pinned), caller)
 
     async def _iceberg(self, request: Request) -> Response:
-        segments = _segments(request.scope, self._iceberg_prefix)
+        segments = iceberg.with_plain_prefix(_segments(request.scope, self._iceberg_prefix))
+        api = iceberg.api_of(request.method, segments)
         try:
             if self.config.check_token:
                 check_bearer(request.headers.get("authorization"), self.config.token)
             await _read_body(request)
-            api = iceberg.api_of(request.method, segments)
             respond = self._iceberg_catalog.respond
             content = await run_in_threadpool(respond, api, segments, request.query_params)
         except ClientDisconnect:
             return Response(status_code=400)
         except ApiError as error:
-            content = iceberg.error_body(error)
+            content = iceberg.error_body(error, api)
             return JSONResponse(content, status_code=error.status, headers=error.headers)
         if content is None or request.method == "HEAD":
             return Response(status_code=204)

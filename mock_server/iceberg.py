@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from . import iceberg_metadata
 from .access import Vending
@@ -18,6 +19,7 @@ from .listings import next_page
 from .s3 import is_s3
 
 MAX_PAGE = 500
+_PREFIX = "shares/"
 _SHARE, _NAMESPACE = ("v1", "shares", "*"), ("v1", "shares", "*", "namespaces", "*")
 _APIS: dict[tuple[str, ...], str] = {
     ("GET", "v1", "config"): "iceberg-config",
@@ -28,6 +30,8 @@ _APIS: dict[tuple[str, ...], str] = {
     ("GET", *_NAMESPACE, "tables", "*"): "iceberg-table",
     ("HEAD", *_NAMESPACE, "tables", "*"): "iceberg-table",
     ("POST", *_NAMESPACE, "tables", "*", "metrics"): "iceberg-metrics",
+    ("GET", *_NAMESPACE, "views", "*"): "iceberg-view",
+    ("HEAD", *_NAMESPACE, "views", "*"): "iceberg-view",
 }
 _ENDPOINTS = [
     f"{method} /v1/{{prefix}}/{path}"
@@ -43,7 +47,25 @@ _ENDPOINTS = [
 ]
 # The types of errors by status; clients choose their exceptions by these types.
 _ERROR_TYPES = {400: "BadRequestException", 401: "NotAuthorizedException", 403: "ForbiddenException"}
+# What does not exist if an API responds with 404 (Iceberg REST catalog API). A table does not exist either if its
+# namespace does not; clients try another meaning of the name then, such as Spark's metadata table "snapshots".
+_MISSING = {
+    "iceberg-config": "NoSuchWarehouseException",
+    "iceberg-table": "NoSuchTableException",
+    "iceberg-metrics": "NoSuchTableException",
+    "iceberg-view": "NoSuchViewException",
+    "iceberg-other": "UnsupportedOperationException",
+}
 _SHARE_AT, _NAMESPACE_AT, _TABLE_AT = 2, 4, 6
+
+
+def with_plain_prefix(segments: Sequence[str]) -> list[str]:
+    """Return the segments of a path in which the prefix from the configuration is two segments: clients that are
+    generated from the API's description send it as one, percent-encoded once more."""
+    path = list(segments)
+    if len(path) > 1 and path[0] == "v1" and path[1].startswith(_PREFIX):
+        path[1:2] = [_PREFIX.rstrip("/"), unquote(path[1].removeprefix(_PREFIX))]
+    return path
 
 
 def api_of(method: str, segments: Sequence[str]) -> str:
@@ -56,11 +78,11 @@ def api_of(method: str, segments: Sequence[str]) -> str:
     return _APIS.get((method, *shape), "iceberg-other")
 
 
-def error_body(error: ApiError) -> dict[str, Any]:
-    """Return an error in the form of the catalog (``IcebergErrorResponse``)."""
+def error_body(error: ApiError, api: str) -> dict[str, Any]:
+    """Return an error of an API in the form of the catalog (``IcebergErrorResponse``)."""
     kind = _ERROR_TYPES.get(error.status, "ServerErrorException")
     if error.status == 404:
-        kind = "NoSuchTableException" if error.message.startswith("Table") else "NoSuchNamespaceException"
+        kind = _MISSING.get(api, "NoSuchNamespaceException")
     elif error.status in (405, 406, 501):
         kind = "UnsupportedOperationException"
     return {"error": {"message": error.message, "type": kind, "code": error.status}}
@@ -86,6 +108,8 @@ class IcebergCatalog:
             return self._config(query)
         if api == "iceberg-other":
             raise ApiError(404, "", "The Iceberg catalog, which is read-only, has no such API.")
+        if api == "iceberg-view":
+            raise not_found("The Iceberg catalog has no views.")
         share = self._catalog().share(segments[_SHARE_AT])
         if api == "iceberg-namespaces":
             return self._namespaces(share, query)
@@ -104,7 +128,7 @@ class IcebergCatalog:
         if not warehouse:
             raise invalid("The parameter 'warehouse' must name a share.")
         share = self._catalog().share(warehouse)
-        return {"defaults": {}, "overrides": {"prefix": f"shares/{share}"}, "endpoints": _ENDPOINTS}
+        return {"defaults": {}, "overrides": {"prefix": f"{_PREFIX}{quote(share, safe='')}"}, "endpoints": _ENDPOINTS}
 
     def _namespaces(self, share: str, query: Mapping[str, str]) -> dict[str, Any]:
         parent = query.get("parent")

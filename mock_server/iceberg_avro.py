@@ -153,10 +153,19 @@ _SUMMARY = {
         _field("upper_bound", 511, "bytes"),
     ],
 }
-MANIFEST_LIST_SCHEMA = {
-    "type": "record",
-    "name": "manifest_file",
-    "fields": [
+
+
+def manifest_list_schema(*, has_counts: bool = True) -> dict[str, Any]:
+    """Return the schema of a manifest list, whose counts are required since version 2 of the format."""
+    counts = [
+        ("added_files_count", 504, "int"),
+        ("existing_files_count", 505, "int"),
+        ("deleted_files_count", 506, "int"),
+        ("added_rows_count", 512, "long"),
+        ("existing_rows_count", 513, "long"),
+        ("deleted_rows_count", 514, "long"),
+    ]
+    fields = [
         _field("manifest_path", 500, "string", optional=False),
         _field("manifest_length", 501, "long", optional=False),
         _field("partition_spec_id", 502, "int", optional=False),
@@ -164,14 +173,13 @@ MANIFEST_LIST_SCHEMA = {
         _field("sequence_number", 515, "long", optional=False),
         _field("min_sequence_number", 516, "long", optional=False),
         _field("added_snapshot_id", 503, "long", optional=False),
-        _field("added_files_count", 504, "int"),
-        _field("existing_files_count", 505, "int"),
-        _field("deleted_files_count", 506, "int"),
-        _field("added_rows_count", 512, "long"),
-        _field("existing_rows_count", 513, "long"),
-        _field("deleted_rows_count", 514, "long"),
+        *(_field(*count, optional=not has_counts) for count in counts),
         _field("partitions", 507, {"type": "array", "items": _SUMMARY, "element-id": 508}),
         _field("key_metadata", 519, "bytes"),
         _field("first_row_id", 520, "long"),
-    ],
-}
+    ]
+    return {"type": "record", "name": "manifest_file", "fields": fields}
+
+
+MANIFEST_LIST_SCHEMA = manifest_list_schema(has_counts=False)
+"""The schema of a manifest list whose counts may be missing, as in version 1 of the format."""

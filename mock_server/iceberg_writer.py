@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 
-from .iceberg_avro import MANIFEST_LIST_SCHEMA, avro_file, manifest_schema
+from .iceberg_avro import avro_file, manifest_list_schema, manifest_schema
 
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 _LINEAGE_IDS = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
@@ -185,7 +185,7 @@ class IcebergWriter:
         snapshot_id = self._random.getrandbits(62)
         path = self._root / "metadata" / f"snap-{snapshot_id}.avro"
         path.write_bytes(
-            avro_file(MANIFEST_LIST_SCHEMA, [{**one, "added_snapshot_id": snapshot_id} for one in manifests])
+            avro_file(manifest_list_schema(), [{**one, "added_snapshot_id": snapshot_id} for one in manifests])
         )
         moment = int(time.timestamp() * 1000)
         rows = sum(file.struct["record_count"] - len(file.deleted) for file in self._files)

@@ -38,8 +38,8 @@ def is_s3(location: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class S3Settings:
-    """The settings with which this server accesses S3; ``None`` stands for the value in the environment or the AWS
-    configuration.
+    """The settings with which this server accesses S3; ``None`` stands for the value in the environment (such as
+    ``AWS_ENDPOINT_URL`` and ``AWS_REGION``) or the AWS configuration.
 
     ``endpoint`` is the URL of a compatible store and of its token service.
     """
@@ -112,11 +112,20 @@ class S3Tables:
 
     def client_properties(self) -> dict[str, str]:
         """Return the properties that tell Iceberg clients how to reach this store."""
-        settings, client = self._settings, self._client("s3")
-        properties = {"client.region": client.meta.region_name}
-        if settings.endpoint is not None:
-            properties |= {"s3.endpoint": settings.endpoint, "s3.path-style-access": "true"}
+        properties = {"client.region": self._client("s3").meta.region_name}
+        if (endpoint := self._endpoint()) is not None:
+            properties |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
         return properties
+
+    def _endpoint(self) -> str | None:
+        """Return the URL of the store, ``None`` if it is Amazon's own in the region."""
+        if self._settings.endpoint is not None:
+            return self._settings.endpoint
+        # botocore combines the environment and the configuration files, but does not show the result.
+        configured, usual = (
+            self._client("s3", ignore_configured=ignored).meta.endpoint_url for ignored in (False, True)
+        )
+        return None if configured == usual else str(configured)
 
     def _mirrored(self, entry: TableEntry) -> TableEntry:
         if entry.storage is None or not is_s3(entry.storage):
@@ -161,8 +170,10 @@ class S3Tables:
             (entry.location / key[len(prefix) :]).unlink(missing_ok=True)
         self._seen[entry.id] = found
 
-    def _client(self, service: str) -> Any:
-        if service not in self._clients:
+    def _client(self, service: str, *, ignore_configured: bool = False) -> Any:
+        """Return a client of ``service``; ``ignore_configured`` ignores endpoints in the environment and in files."""
+        key = f"{service} {ignore_configured}"
+        if key not in self._clients:
             try:
                 import boto3
                 from botocore.config import Config
@@ -175,21 +186,23 @@ class S3Tables:
             settings = self._settings
             secret = settings.secret_access_key
             try:
-                self._clients[service] = boto3.session.Session().client(
+                self._clients[key] = boto3.session.Session().client(
                     service,
                     endpoint_url=settings.endpoint,
-                    region_name=settings.region,
+                    # botocore knows only AWS_DEFAULT_REGION; other AWS libraries prefer this variable to it.
+                    region_name=settings.region or os.environ.get("AWS_REGION"),
                     aws_access_key_id=settings.access_key_id,
                     aws_secret_access_key=None if secret is None else secret.reveal(),
                     config=Config(
                         signature_version="s3v4" if service == "s3" else None,
                         s3={"addressing_style": "path" if settings.endpoint else "auto"},
                         retries={"total_max_attempts": 3},
+                        ignore_configured_endpoint_urls=ignore_configured or None,
                     ),
                 )
             except (BotoCoreError, ValueError) as error:
                 raise ConfigError(f"S3 cannot be reached: {_reason(error)}.") from error
-        return self._clients[service]
+        return self._clients[key]
 
 
 class S3Folder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar, Union
+from urllib.parse import unquote
 
 import msgspec
 
@@ -106,10 +107,7 @@ class Catalog:
             config = self._response(request, _Config)
             prefix = (config.overrides or {}).get(_PREFIX) or (config.defaults or {}).get(_PREFIX) or ""
             self._rest.known["prefix", share] = prefix
-        segments = tuple(segment for segment in prefix.split("/") if segment)
-        if any(segment in (".", "..") for segment in segments):
-            raise ProtocolError(f"The Iceberg catalog's prefix of share {share} must be a path without '.' and '..'.")
-        return ("v1", *segments)
+        return ("v1", *_segments(prefix, share))
 
     def _pages(
         self,
@@ -140,3 +138,17 @@ class Catalog:
                 f"({problem_of(error)}).",
                 table=request.table,
             ) from None
+
+
+def _segments(prefix: str, share: str) -> tuple[str, ...]:
+    """Return the segments of a catalog's prefix. As Iceberg's library for Java puts it into the path unchanged, a
+    catalog may have percent-encoded it."""
+    try:
+        segments = tuple(unquote(segment, errors="strict") for segment in prefix.split("/") if segment)
+    except UnicodeDecodeError:
+        segments = ("..",)
+    if any(segment in (".", "..") for segment in segments):
+        raise ProtocolError(
+            f"The Iceberg catalog's prefix of share {share} must be a path without '.' and '..', in UTF-8."
+        )
+    return segments

@@ -38,7 +38,7 @@ from delta_sharing_client.errors import (
 )
 from tests.effort import sample
 from tests.iceberg.hand_made import HandMade
-from tests.iceberg.server import TOKEN, IcebergServer, iceberg_server
+from tests.iceberg.server import SCHEMA, TOKEN, IcebergServer, iceberg_server
 from tests.iceberg.warehouse import Warehouse, rows_of
 
 COLUMNS = [
@@ -589,13 +589,37 @@ def test_catalog_requests_are_retried_and_errors_reported(made: HandMade, server
     server.faults = [(400, {"error": {"message": "no good", "type": "BadRequestException", "code": 400}})]
     with pytest.raises(DeltaSharingError, match=r"\(400, BadRequestException\): no good"):
         server.table().scan().count()
-    server.faults = [(200, {"overrides": {"prefix": "../../sharing"}})]
-    with pytest.raises(ProtocolError, match=r"must be a path without"):
-        server.table().scan().count()
+    for prefix in ("../../sharing", "a/%2e%2e/b", "a%ff"):
+        server.faults = [(200, {"overrides": {"prefix": prefix}})]
+        with pytest.raises(ProtocolError, match=r"must be a path without"):
+            server.table().scan().count()
     for broken in (b"<html>", b'{"overrides": 5}'):
         server.faults = [(200, broken)]
         with pytest.raises(ProtocolError, match="does not have the form of an Iceberg REST catalog"):
             server.table().scan().count()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path"),
+    [
+        ("main%7Cwarehouse", "main%7Cwarehouse"),
+        ("main|warehouse", "main%7Cwarehouse"),
+        ("a%2Fb", "a%2Fb"),
+        ("a b/%C3%A4", "a%20b/%C3%A4"),
+        ("/ä/100%/", "%C3%A4/100%25"),
+        ("a%2520b", "a%2520b"),
+        ("", ""),
+    ],
+)
+def test_prefix_is_percent_encoded_once(server: IcebergServer, prefix: str, path: str) -> None:
+    missing = {"error": {"message": "no", "type": "NoSuchTableException", "code": 404}}
+    server.faults = [(200, {"defaults": {"prefix": prefix}}), (404, missing)]
+    server.requests.clear()
+    with pytest.raises(NotFoundError):
+        server.table().scan().count()
+
+    expected = "/".join(filter(None, ("/iceberg/v1", path, f"namespaces/{SCHEMA}/tables/t")))
+    assert [one for one in server.requests if one.startswith("/iceberg") and "/tables/" in one] == [expected]
 
 
 def test_catalog_configuration_is_requested_once(made: HandMade, server: IcebergServer) -> None:

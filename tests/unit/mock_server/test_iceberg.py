@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,12 +19,13 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, UnauthorizedError
 
+import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.redact import Secret
 from mock_server import iceberg_metadata
 from mock_server.errors import ApiError, ConfigError
 from mock_server.iceberg import error_body
-from mock_server.s3 import S3Settings
+from mock_server.s3 import S3Settings, S3Tables
 from tests.s3 import KEYS, REGION, Bucket, s3_bucket
 from tests.unit.mock_server.helpers import Api, error_of
 
@@ -117,14 +120,51 @@ def test_unsupported_catalog_apis_are_404(api: Api, method: str, path: str) -> N
 
 
 def test_errors_have_the_types_of_the_iceberg_rest_catalog() -> None:
-    for status, message, kind in (
-        (404, "Table x", "NoSuchTableException"),
-        (404, "x", "NoSuchNamespaceException"),
-        *((status, "x", "UnsupportedOperationException") for status in (405, 406, 501)),
-        (502, "x", "ServerErrorException"),
-    ):
-        result = error_body(ApiError(status, "C", message))
-        assert result == {"error": {"message": message, "type": kind, "code": status}}
+    for status, kind in ((405, "UnsupportedOperationException"), (501, "UnsupportedOperationException"),
+                         (406, "UnsupportedOperationException"), (502, "ServerErrorException")):  # fmt: skip
+        result = error_body(ApiError(status, "C", "x"), "iceberg-table")
+        assert result == {"error": {"message": "x", "type": kind, "code": status}}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("v1/config?warehouse=none", "NoSuchWarehouseException"),
+        ("v1/shares/s/namespaces/none", "NoSuchNamespaceException"),
+        ("v1/shares/none/namespaces", "NoSuchNamespaceException"),
+        ("v1/shares/s/namespaces?parent=none", "NoSuchNamespaceException"),
+        ("v1/shares/s/namespaces/none/tables", "NoSuchNamespaceException"),
+        ("v1/shares/s/namespaces/none/tables/orders", "NoSuchTableException"),
+        # Spark looks for its metadata table "snapshots" in this way.
+        ("v1/shares/s/namespaces/shop%1Forders/tables/snapshots", "NoSuchTableException"),
+        ("v1/shares/none/namespaces/shop/tables/orders", "NoSuchTableException"),
+        ("v1/shares/s/namespaces/shop/tables/none", "NoSuchTableException"),
+        ("v1/shares/s/namespaces/shop/views/orders", "NoSuchViewException"),
+        ("v1/shares/s/namespaces/none/views/orders", "NoSuchViewException"),
+        ("v1/shares/s/namespaces/shop/views", "UnsupportedOperationException"),
+        ("v1/shares/s/namespaces/shop/tables/orders/plan", "UnsupportedOperationException"),
+        ("v1/oauth/tokens", "UnsupportedOperationException"),
+    ],
+)
+def test_error_names_what_does_not_exist(api: Api, path: str, kind: str) -> None:
+    response = get(api, path)
+
+    assert (response.status_code, response.json()["error"]["type"]) == (404, kind)
+
+
+def test_prefix_may_be_one_percent_encoded_segment(warehouse: Path, start: Callable[..., Api]) -> None:
+    # These names need to be encoded once in the path, and again if the prefix becomes one segment.
+    names = ["a b", "100%25", "ä", "x|y", "s"]
+    api = start({f"{name}.shop.orders": warehouse / "s" / "shop" / "orders" for name in names})
+    for name in names:
+        prefix = get(api, "v1/config", params={"warehouse": name}).json()["overrides"]["prefix"]
+        assert prefix == f"shares/{quote(name, safe='')}"
+        for sent in (prefix, quote(prefix, safe="")):
+            assert get(api, f"v1/{sent}/namespaces/shop/tables/orders").status_code == 200, sent
+            assert get(api, f"v1/{sent}/namespaces").json() == {"namespaces": [["shop"]]}
+        assert rest_catalog(api, name).list_tables("shop") == [("shop", "orders")]
+        with ds.SharingClient(api.server.profile) as client:
+            assert client.table(f"{name}.shop.orders").to_arrow().num_rows == ROWS.num_rows
 
 
 @pytest.mark.parametrize("path", ["v1/shares/s/namespaces/shop", "v1/shares/s/namespaces/shop/tables/orders"])
@@ -310,6 +350,39 @@ def test_credentials_are_temporary_and_limited_to_the_table(stored: Api) -> None
         "client.region",
     }
     assert content["config"]["s3.secret-access-key"] != KEYS["aws_secret_access_key"]
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "a configuration file"])
+def test_store_of_the_environment_is_vended(
+    bucket: Bucket, start: Callable[..., Api], variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name.upper(), value)
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    # The token service has no real endpoint here.
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", bucket.endpoint)
+    if variable.startswith("AWS"):
+        monkeypatch.setenv(variable, bucket.endpoint)
+    else:
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        (tmp_path / "config").write_text(f"[default]\nendpoint_url = {bucket.endpoint}\n")
+    api = start({"s.shop.plain": "s3://lake/plain"}, credentials_ttl=900)
+
+    config = get(api, "v1/shares/s/namespaces/shop/tables/plain").json()["config"]
+
+    assert config["s3.endpoint"] == bucket.endpoint
+    assert config["s3.path-style-access"] == "true"
+    assert config["client.region"] == "eu-north-1"
+    assert rest_catalog(api, "s").load_table("shop.plain").scan().to_arrow().num_rows > 0
+
+
+def test_amazons_own_store_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    settings = S3Settings(region="eu-central-1", access_key_id="k", secret_access_key=Secret("s"))
+    assert S3Tables(settings).client_properties() == {"client.region": "eu-central-1"}
 
 
 def test_azure_and_google_tables_get_their_store_properties(warehouse: Path, start: Callable[..., Api]) -> None:

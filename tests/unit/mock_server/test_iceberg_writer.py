@@ -16,7 +16,7 @@ from pyiceberg import manifest
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.delta.deletion_vectors import decode_file
 from delta_sharing_client.iceberg.avro import read_avro
-from mock_server.iceberg_avro import manifest_schema
+from mock_server.iceberg_avro import manifest_list_schema, manifest_schema
 from mock_server.iceberg_writer import IcebergWriter
 
 FIELDS = [
@@ -213,6 +213,7 @@ def test_manifest_schema_has_the_fields_of_pyicebergs_schema() -> None:
 
     schema = manifest_schema()
     for record, theirs in (
+        (manifest_list_schema(), manifest.MANIFEST_LIST_FILE_SCHEMAS[3]),
         (schema, manifest.MANIFEST_ENTRY_SCHEMAS[2]),
         (schema["fields"][-1]["type"], manifest.DATA_FILE_TYPE[3]),
     ):
