@@ -43,8 +43,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cli": (),
     "mock_server": (),
     "spark": (),
+    "assets": (),
+    "browse": (),
+    "iceberg": (),
+    "mcp": (),
 }
 PROGRAMS = ("__main__.py", "command.py")
+_ICEBERG = ("_credentials", "_equality", "_lineage", "_projection", "_shared", "_types")
 # Only tests that serve tables reach these rooms, so each room has its own list of tests.
 SERVED = {
     "planning.py": (
@@ -81,6 +86,16 @@ SERVED = {
         *(f"tests/integration/test_{name}.py" for name in ("asynchronous", "dataset", "query_ids")),
     ),
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
+    "assets": (
+        "tests/unit/assets",
+        *(f"tests/integration/test_{name}.py" for name in ("asset_files", "downloads", "models_and_skills")),
+    ),
+    "browse": ("tests/integration/test_browse.py",),
+    "iceberg": (
+        "tests/unit/iceberg",
+        *(f"tests/integration/test_iceberg{name}.py" for name in ("", *_ICEBERG)),
+    ),
+    "mcp": ("tests/integration/test_mcp.py", "tests/integration/test_mcp_dialect.py"),
     "mock_server": ("tests/unit/mock_server", "tests/unit/iceberg/test_avro.py"),
     "spark": tuple(
         f"tests/spark/test_{name}.py"
