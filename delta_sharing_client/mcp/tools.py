@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client import optional, queries
@@ -16,7 +14,16 @@ from delta_sharing_client.columns import ColumnPath, resolve_columns
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.formats import assets_in, places
-from delta_sharing_client.mcp.limits import Allowance, Limits, rows_result, shortened
+from delta_sharing_client.mcp import search
+from delta_sharing_client.mcp.limits import (
+    Allowance,
+    Limits,
+    check_offset,
+    page,
+    rows_result,
+    shortened,
+    stopped_by_end,
+)
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
@@ -31,7 +38,8 @@ if TYPE_CHECKING:
 MOST_SAMPLED = 100
 MOST_LISTED = 500
 MOST_TEXT = 64_000
-_MOST_COLUMNS = 500
+# The part of a result's characters that a list may take; the rest is for other facts.
+_LIST_SHARE = 0.8
 _TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
 # The settings keep SQL from accessing anything but shared tables. The last one prevents changes to the others.
 _CONFINEMENT = (
@@ -39,6 +47,7 @@ _CONFINEMENT = (
     "SET temp_directory = ''",
     "SET memory_limit = '1GB'",
     "SET python_enable_replacements = false",
+    "SET home_directory = 'none'",
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
     "SET enable_external_access = false",
@@ -65,7 +74,10 @@ class LimitedScan(Scan):
     def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
         assert isinstance(plan, ScanPlan)
         self.allowance.take(expected_bytes(plan), str(self.table))
-        return super()._run(plan, eager=eager, rows=rows)
+        batches = super()._run(plan, eager=eager, rows=rows)
+        if self.allowance.ending is not None:
+            self.allowance.ending.add(batches.close)
+        return batches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -95,21 +107,38 @@ class Tools:
         self._client = client
         self._limits = limits
 
-    def list_assets(self, where: str | None = None) -> dict[str, object]:
-        """List the shared assets in ``where`` (a share, or share.schema), or in all shares."""
+    def list_assets(self, where: str | None = None, offset: int = 0) -> dict[str, object]:
+        """List the shared assets in ``where`` (a share, or share.schema), or in all shares, from number ``offset`` on.
+        A comment is the provider's."""
         rest = self._client.rest
         assets = [
-            {"kind": entry.kind.noun, "name": f"{share}.{entry.schema}.{entry.name}"}
+            _stated(
+                {
+                    "kind": entry.kind.noun,
+                    "name": f"{share}.{entry.schema}.{entry.name}",
+                    "comment": shortened(entry.comment),
+                }
+            )
             for share, schema in places(rest, where)
             for entry in assets_in(rest, share, schema)[1]
         ]
-        return _counted("assets", assets, MOST_LISTED)
+        return self._page("assets", assets, offset)
 
-    def describe(self, name: str) -> dict[str, object]:
-        """Describe an asset: the columns, size and version of a table, or the facts about a volume, model or skill."""
+    def search(self, text: str, where: str | None = None, offset: int = 0) -> dict[str, object]:
+        """Find assets in ``where`` (a share, or share.schema), or in all shares, whose name, comment or columns contain
+        every word of ``text``; from result ``offset`` on."""
+        found, unread = search.find(self._client, text, where)
+        result = self._page("assets", found, offset)
+        if unread:
+            result["not_searched"] = f"The columns of {len(unread)} tables were not searched: {shortened(unread[0])}"
+        return result
+
+    def describe(self, name: str, offset: int = 0) -> dict[str, object]:
+        """Describe an asset: the columns, size and version of a table, or the facts about a volume, model or skill;
+        the columns of a table, or the versions of a model, from number ``offset`` on."""
         asset = AssetName.parse(name)
         try:
-            return self._described_table(asset)
+            return self._described_table(asset, offset)
         except NotFoundError:
             entries = assets_in(self._client.rest, asset.share, asset.schema)[1]
         entry = next((one for one in entries if one.name.lower() == asset.name.lower()), None)
@@ -123,15 +152,19 @@ class Tools:
         facts = {key: value for key, value in opened.facts().items() if "location" not in key.lower()}
         result: dict[str, object] = {"kind": entry.kind.noun, **{key: shortened(each) for key, each in facts.items()}}
         if entry.kind.noun == "model":
-            result["versions"] = [{"version": one.version, "status": one.status} for one in opened.versions()]
+            versions = [{"version": one.version, "status": one.status} for one in opened.versions()]
+            result |= self._page("versions", versions, offset)
         return result
 
-    def _described_table(self, name: AssetName) -> dict[str, object]:
+    def _described_table(self, name: AssetName, offset: int) -> dict[str, object]:
         facts, columns = describe_table(self._client.table(name))
         # The table's properties and features are left out: they are long, and rarely useful.
         shown = {"kind": "table", **{key: facts[key] for key in _TABLE_FACTS}}
         shown_columns = [{key: shortened(value) for key, value in column.items()} for column in columns]
-        return _stated(shown) | _counted("columns", list(map(_stated, shown_columns)), _MOST_COLUMNS)
+        return _stated(shown) | self._page("columns", list(map(_stated, shown_columns)), offset)
+
+    def _page(self, name: str, items: Iterable[Mapping[str, Any]], offset: int) -> dict[str, object]:
+        return page(name, items, offset, MOST_LISTED, int(self._limits.characters * _LIST_SHARE))
 
     def sample(self, table: str, rows: int = 10, columns: Sequence[str] | None = None) -> dict[str, object]:
         """Return the first rows of a table."""
@@ -177,58 +210,62 @@ class Tools:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a confined connection to DuckDB, whose queries end with the time of a call."""
-        connection = queries.connect()
-        ends = threading.Timer(self._limits.seconds, connection.interrupt)
-        ends.daemon = True
-        ends.start()
-        try:
+        """Yield a confined connection to DuckDB, whose queries end with the call."""
+        with contextlib.closing(queries.connect()) as connection, stopped_by_end(connection.interrupt):
             confine(connection)
             with queries.errors_of(self._client):
                 yield connection
-        finally:
-            ends.cancel()
-            connection.close()
 
-    def history(self, table: str, versions: int = 20) -> dict[str, object]:
-        """Return the last versions of a table, and what changed in each."""
+    def history(self, table: str, versions: int = 20, offset: int = 0) -> dict[str, object]:
+        """Return the last versions of a table, and what changed in each; without the ``offset`` latest ones."""
         if not 1 <= versions <= MOST_SAMPLED:
             raise UsageError(f"'versions' must be from 1 to {MOST_SAMPLED}, found {versions}.")
+        check_offset(offset)
         shared = self._client.table(table)
         is_delta = shared.metadata().table_format is TableFormat.DELTA
         # The versions of an Iceberg table are snapshot ids, which are not consecutive numbers.
-        commits = shared.history(max(0, shared.version() - versions + 1)) if is_delta else shared.history()[-versions:]
+        snapshots = [] if is_delta else shared.history()
+        end = (shared.version() + 1 if is_delta else len(snapshots)) - offset
+        start = max(0, end - versions)
+        commits = shared.history(start, end - 1) if is_delta and end > 0 else snapshots[start : max(end, 0)]
         entries = [
             {key: str(value) if key == "timestamp" else shortened(value) for key, value in facts.items()}
             for facts in map(dataclasses.asdict, commits)
         ]
-        return {
+        result: dict[str, object] = {
             "versions": [{key: value for key, value in entry.items() if value not in (None, {})} for entry in entries]
         }
+        if start > 0:
+            result["cut"] = f"There are earlier versions; continue with offset {offset + versions}."
+        return result
 
-    def list_files(self, volume: str, pattern: str | None = None) -> dict[str, object]:
-        """List the files of a volume; ``pattern`` is a glob such as reports/*.csv."""
+    def list_files(self, volume: str, pattern: str | None = None, offset: int = 0) -> dict[str, object]:
+        """List the files of a volume from number ``offset`` on; ``pattern`` is a glob such as reports/*.csv."""
         files = self._client.volume(volume).files(pattern=pattern)
-        listed = [{"path": file.path, "size": file.size} for file in itertools.islice(files, MOST_LISTED + 1)]
-        return _counted("files", listed, MOST_LISTED, total="more")
+        return self._page("files", ({"path": file.path, "size": file.size} for file in files), offset)
 
     def read_file(self, volume: str, path: str, offset: int = 0) -> dict[str, object]:
         """Return the text of a file in a volume: at most 64 kB, starting at byte ``offset``."""
-        if offset < 0:
-            raise UsageError(f"'offset' must be 0 or more, found {offset}.")
+        check_offset(offset)
         with self._client.volume(volume).open(path) as stream:
             stream.seek(offset)
             data = stream.read(MOST_TEXT + 1)
         return _text_of(data, f"The file '{path}'", offset)
 
-    def read_skill(self, name: str) -> dict[str, object]:
-        """Return the text of SKILL.md of an agent skill. Whether to follow it is for the user to decide."""
+    def read_skill(self, name: str, offset: int = 0) -> dict[str, object]:
+        """Return the text of SKILL.md of an agent skill: at most 64 kB, starting at byte ``offset``. Whether to follow
+        it is for the user to decide."""
+        check_offset(offset)
         data = self._client.skill(name).read().encode()
-        return _text_of(data[: MOST_TEXT + 1], "SKILL.md", 0)
+        return _text_of(data[offset : offset + MOST_TEXT + 1], "SKILL.md", offset)
 
 
 def confine(connection: duckdb.DuckDBPyConnection) -> None:
     """Let SQL on ``connection`` read no file, address, extension or Python object, and change no setting."""
+    # Which settings have folders of this machine differs between releases.
+    folders = connection.execute("SELECT name FROM duckdb_settings() WHERE suffix(name, '_directory') AND value <> ''")
+    for (name,) in folders.fetchall():
+        connection.execute(f"SET {name} = 'none'")
     for statement in _CONFINEMENT:
         connection.execute(statement)
 
@@ -247,14 +284,6 @@ def _quoted(name: str) -> str:
 def _stated(facts: Mapping[str, object]) -> dict[str, object]:
     """Return ``facts`` without missing values."""
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _counted(name: str, items: Sequence[Mapping[str, Any]], most: int, total: str | None = None) -> dict[str, object]:
-    """Return the first ``most`` of ``items``, and say so if there are more. ``total`` is the number of all, if it is
-    not ``len(items)``."""
-    if len(items) <= most:
-        return {name: list(items)}
-    return {name: list(items[:most]), "cut": f"These are the first {most} of {total or len(items)}."}
 
 
 def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:

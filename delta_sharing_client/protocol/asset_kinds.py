@@ -54,11 +54,13 @@ BY_NOUN: Mapping[str, AssetKind[Any]] = {kind.noun: kind for kind in KINDS}
 
 
 class AssetEntry(NamedTuple):
-    """An asset in a listing of all kinds, with the server's spelling of its names."""
+    """An asset in a listing of all kinds, with the server's spelling of its names, and its comment or description, if
+    the listing has one."""
 
     kind: AssetKind[Any]
     schema: str
     name: str
+    comment: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -293,13 +293,15 @@ class Listings(Transport):
         the schema does not exist.
         """
         schemas = [item.name for item in self.list_schemas(share)] if schema is None else [schema]
-        entries = [AssetEntry(TABLE, table.schema, table.name) for table in tables]
+        entries = [AssetEntry(TABLE, table.schema, table.name, table.display_name) for table in tables]
         for kind in KINDS:
             if kind is TABLE:
                 continue
             ask = self.list_all_assets if schema is None else self._listed_by_schema
             items: list[Any] = ask(kind, share, schemas)
-            entries += [AssetEntry(kind, item.schema, item.name) for item in items]
+            # A model has a comment, a skill a description.
+            told = [getattr(item, "comment", None) or getattr(item, "description", None) for item in items]
+            entries += [AssetEntry(kind, item.schema, item.name, text) for item, text in zip(items, told, strict=True)]
         if schema is not None and entries:
             # Take the server's spelling.
             schemas = list(dict.fromkeys(entry.schema for entry in entries))

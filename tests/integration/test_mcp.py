@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.mcp import tools as tools_module
-from delta_sharing_client.mcp.limits import Limits, marked, shortened
+from delta_sharing_client.mcp.limits import ENDING, Ending, Limits, marked, shortened
 from delta_sharing_client.mcp.server import make_server
 from delta_sharing_client.mcp.tools import Tools
 from tests.time_limits import HANGS
@@ -183,7 +183,18 @@ def test_every_tool_is_read_only(serve_demo: Any) -> None:
 
     result = asyncio.run(list_tools())
     assert [tool.name for tool in result] == [
-        *("list_assets", "describe", "sample", "query", "explain", "history", "list_files", "read_file", "read_skill")
+        *(
+            "list_assets",
+            "search",
+            "describe",
+            "sample",
+            "query",
+            "explain",
+            "history",
+            "list_files",
+            "read_file",
+            "read_skill",
+        )
     ]
     assert all(tool.annotations.read_only_hint and tool.description for tool in result)
     assert all(tool.input_schema["additionalProperties"] is False for tool in result)
@@ -407,3 +418,45 @@ def test_errors_contain_no_urls(serve: Any, tmp_path: Path) -> None:
     assert failed
     assert "secret-path" not in reply["error"]
     assert "://" not in reply["error"]
+
+
+def test_cancelled_call_ends_at_once(serve_demo: Any) -> None:
+    """A cancelled query, and one that takes too long, do not run on: their threads end, with the query."""
+    server = make_server(serve_demo.profile_path, Limits(seconds=100_000))
+    endless = "SELECT count(*) FROM range(10000000000000) a, range(1000) b WHERE a.range % 7 = b.range % 11"
+
+    async def cancel() -> None:
+        async with Client(server) as client:
+            call = asyncio.create_task(client.call_tool("query", {"sql": endless}))
+            while not server.running:
+                await asyncio.sleep(0)
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+            # If the query ran on, this would never end.
+            while server.running:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(cancel(), HANGS))
+    slow = make_server(serve_demo.profile_path, Limits(seconds=1))
+    ((failed, reply),) = asyncio.run(asked(slow, [("query", {"sql": endless})]))
+    assert failed
+    assert reply["error"] == "The call took more than 1 seconds and was ended. Request less data."
+
+    async def end() -> None:
+        while slow.running:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(end(), HANGS))
+
+
+def test_end_of_a_call_closes_its_reads(tools: Tools) -> None:
+    ending = Ending()
+    ENDING.set(ending)
+    allowance = tools_module.Allowance(100)
+    batches = tools_module.LimitedScan.of(tools._client.table(ORDERS).scan(), allowance).to_batches()
+    next(batches)
+    ending.add(ending.finish)
+    ending.end()
+    with pytest.raises(UsageError, match="closed"):
+        list(batches)

@@ -1,0 +1,151 @@
+"""Limits of an assistant's calls."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_sharing_client.errors import UsageError
+from delta_sharing_client.mcp.limits import (
+    ENDING,
+    NOTE,
+    Allowance,
+    Ending,
+    Limits,
+    marked,
+    page,
+    rows_result,
+    shortened,
+    stopped_by_end,
+)
+from tests.time_limits import HANGS
+
+
+def test_allowance_counts_only_what_is_granted() -> None:
+    allowance = Allowance(1)
+    allowance.take(400_000, "t")
+    with pytest.raises(UsageError, match=r"'big' needs about 0\.7 MB more, but .* at most 1 MB"):
+        allowance.take(700_000, "big")
+    allowance.take(600_000, "t")
+    with pytest.raises(UsageError):
+        allowance.take(1, "t")
+    allowance.take(0, "t")
+
+
+def test_limits_are_whole_numbers_from_one() -> None:
+    assert (Limits().rows, Limits().megabytes, Limits().seconds, Limits().characters) == (200, 100, 60, 60_000)
+    for name in ("rows", "megabytes", "seconds", "characters"):
+        assert getattr(Limits(**{name: 1}), name) == 1
+        with pytest.raises(UsageError, match=f"'{name}' must be a whole number of 1 or more, found 0"):
+            Limits(**{name: 0})
+
+
+def test_result_is_refused_only_beyond_its_characters() -> None:
+    result = {"a": "<" * 3}
+    text = '{"a":"\\u003c\\u003c\\u003c"}'
+    assert marked(result, len(text)) == f"{NOTE}\n<provider-data>\n{text}\n</provider-data>"
+    assert json.loads(text) == result
+    with pytest.raises(UsageError, match=f"has {len(text)} characters, more than {len(text) - 1}"):
+        marked(result, len(text) - 1)
+
+
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, "", "x" * 1000, ["x" * 990], {"a": "b"}, 10**1200])
+def test_value_that_is_not_long_is_unchanged(value: object) -> None:
+    assert shortened(value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "size"),
+    [("x" * 1001, "x", "1,001"), (["y" * 1000], '["yyy', "1,004"), ({"k": "z" * 1000}, '{"k":"z', "1,008")],
+)
+def test_long_value_is_cut_and_says_so(value: object, text: str, size: str) -> None:
+    cut = shortened(value)
+    assert isinstance(cut, str)
+    assert cut.startswith(text)
+    assert cut.endswith(f" [cut: {size} characters]")
+    assert len(cut) == 1000 + len(f" [cut: {size} characters]")
+
+
+def test_rows_are_cut_at_the_limit_and_only_then_said_to_be() -> None:
+    table = pa.table({"a": [1, 2, 3], "b": ["x", None, "y" * 1001]})
+    everything = rows_result(table.to_batches(max_chunksize=2), table.schema, 3)
+    assert everything == {
+        "columns": ["a: int64", "b: string"],
+        "rows": [[1, "x"], [2, None], [3, shortened("y" * 1001)]],
+    }
+    assert rows_result(table.to_batches(max_chunksize=2), table.schema, 2) == {
+        "columns": ["a: int64", "b: string"],
+        "rows": [[1, "x"], [2, None]],
+        "cut": "These are the first 2 rows; there are more.",
+    }
+
+
+ITEMS = [{"n": number} for number in range(10)]
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+@pytest.mark.parametrize(("most", "characters"), [(3, 1000), (10, 1000), (11, 1000), (1000, 24), (1000, 1), (4, 30)])
+def test_pages_of_a_list_have_each_item_once(is_counted: bool, most: int, characters: int) -> None:
+    seen: list[Any] = []
+    offset, pages = 0, 0
+    while True:
+        shown: Any = page("items", ITEMS if is_counted else iter(ITEMS), offset, most, characters)
+        assert 0 < len(shown["items"]) <= most
+        assert len(shown["items"]) == 1 or sum(len('{"n":0},') for _ in shown["items"]) <= characters
+        seen += shown["items"]
+        pages += 1
+        if "cut" not in shown:
+            break
+        offset = len(seen)
+        counted = "There are more"
+        if is_counted:
+            counted = f"These are {len(seen) - len(shown['items']) + 1} to {len(seen)} of 10"
+        assert shown["cut"] == f"{counted}; continue with offset {len(seen)}."
+    assert seen == ITEMS
+    assert pages == -(-10 // max(1, min(most, characters // 8)))
+
+
+def test_offset_beyond_a_list_is_its_end_and_a_negative_one_an_error() -> None:
+    assert page("items", ITEMS, 10, 3, 1000) == {"items": []}
+    assert page("items", ITEMS, 99, 3, 1000) == {"items": []}
+    with pytest.raises(UsageError, match="'offset' must be 0 or more, found -1"):
+        page("items", ITEMS, -1, 3, 1000)
+
+
+def test_end_of_a_call_stops_what_it_started_until_it_has_returned() -> None:
+    ending = Ending()
+    stopped: list[str] = []
+    forget = ending.add(lambda: stopped.append("forgotten"))
+    forget()
+
+    def stop_twice() -> None:
+        stopped.append("again")
+        if len(stopped) == 2:
+            ending.finish()
+
+    ENDING.set(ending)
+    assert Allowance(1).ending is ending
+    with stopped_by_end(stop_twice):
+        ending.end()
+    assert stopped == ["again", "again"]
+    with stopped_by_end(lambda: stopped.append("late")):
+        pass
+    # A call that has returned is not stopped.
+    ending.end()
+    assert stopped == ["again", "again"]
+
+
+def test_nothing_stops_a_block_outside_of_a_call() -> None:
+    done = threading.Event()
+
+    def run() -> None:
+        with stopped_by_end(lambda: None):
+            assert Allowance(1).ending is None
+            done.set()
+
+    threading.Thread(target=run).start()
+    assert done.wait(HANGS)
