@@ -9,6 +9,7 @@ from types import ModuleType
 
 from tests.soak import (
     assets,
+    compositions,
     early_ends,
     engines,
     faults,
@@ -26,6 +27,7 @@ from tests.soak import (
 # Each soak test is a module with ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 SOAKS: dict[str, ModuleType] = {
     "assets": assets,
+    "compositions": compositions,
     "early-ends": early_ends,
     "engines": engines,
     "faults": faults,
