@@ -20,7 +20,7 @@ _PACKAGES = {
     "polars": ("polars",),
     "server": ("starlette", "uvicorn", "yaml"),
     "spark": ("pyspark",),
-    "storage": ("obstore", "yaml"),
+    "storage": ("yaml",),
 }
 
 
@@ -38,4 +38,18 @@ def load(module: str, extra: str) -> ModuleType:
         raise UsageError(
             f"This needs the package '{package}', which is not installed."
             f' Run: pip install "delta-sharing-client[{extra}]".'
+        ) from None
+
+
+def load_other(package: str, why: str) -> ModuleType:
+    """Import and return a module of a package that no extra installs. Raises ``UsageError`` if it is not installed;
+    ``why`` says what needs it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as missing:
+        name = package.partition(".")[0]
+        if (missing.name or "").partition(".")[0] != name:
+            raise
+        raise UsageError(
+            f"{why} needs the package '{name}', which is not installed. Run: pip install {name}."
         ) from None

@@ -140,7 +140,7 @@ class ReadOptions:
         of a snapshot without filter and limit. The default is an ``IncompleteReadWarning``, because a share may contain
         a part of a table.
     storage_options:
-        Settings of object stores, under obstore's names: ``endpoint``, and for S3 ``region``,
+        Settings of object stores: ``endpoint``, and for S3 ``region``,
         ``virtual_hosted_style_request`` and ``request_payer``. Others come from the environment variable
         ``DELTA_SHARING_STORAGE_OPTIONS``, a JSON object; see docs/directory-access.md.
     proxy:

@@ -322,7 +322,7 @@ def _opened(url: str) -> bytes:
             raise
     try:
         folder, _, name = url.rpartition("/")
-        store = optional.load("obstore.store", "storage").from_url(folder)
+        store = optional.load_other("obstore.store", "Reading it").from_url(folder)
         return bytes(store.get(name).bytes())
     except UsageError as error:
         raise ProfileError(f"The profile {_shown(url)} cannot be read. {error.message}") from None

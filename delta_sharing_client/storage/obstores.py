@@ -22,7 +22,7 @@ def store_of(place: Place, asset: AssetRef) -> Any:
     server provides the files of the ``asset`` by URL, and ``UsageError`` if obstore is not installed.
     """
     if isinstance(place, LocalPlace):
-        optional.load("obstore", "storage")
+        optional.load_other("obstore", "store()")
         from obstore.store import LocalStore
 
         return LocalStore(place.root)
@@ -31,7 +31,7 @@ def store_of(place: Place, asset: AssetRef) -> Any:
             f"The server provides the files of {asset} by URL, so they have no store; use open() or filesystem().",
             feature="store",
         )
-    optional.load("obstore", "storage")
+    optional.load_other("obstore", "store()")
     provided = Provided(place.renewal)
     return _opened(place.dialect(), place.prefix, provided)
 

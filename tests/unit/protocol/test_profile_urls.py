@@ -154,7 +154,7 @@ def test_refused_connection_is_reported(start: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "S3", "gs", "abfss"])
-def test_profile_in_an_object_store_needs_the_storage_extra(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_in_an_object_store_needs_obstore(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = store.MemoryStore()
     obstore.put(memory, "my.share", json.dumps(PROFILE).encode())
     folders = []
@@ -162,7 +162,7 @@ def test_profile_in_an_object_store_needs_the_storage_extra(scheme: str, monkeyp
     assert Profile.load(f"{scheme}://bucket/profiles/my.share").endpoint == "https://h/api"
     assert folders == [f"{scheme}://bucket/profiles"]
     monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
-    with pytest.raises(ProfileError, match=r"pip install \"delta-sharing-client\[storage\]\""):
+    with pytest.raises(ProfileError, match=r"Reading it needs the package 'obstore'.* pip install obstore"):
         Profile.load(f"{scheme}://bucket/profiles/my.share")
 
 
