@@ -14,6 +14,7 @@ from typing import Annotated, Any, Optional
 import typer
 import uvicorn
 
+from delta_sharing_client.console import any_text_on_stdio
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.redact import Secret
 
@@ -84,7 +85,7 @@ def serve(
         "local_directories": local_directories or None,
     }
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    with _exit_codes((context.info_name or "").removesuffix(" serve")):
+    with any_text_on_stdio(), _exit_codes((context.info_name or "").removesuffix(" serve")):
         if tls or certfile is not None or keyfile is not None:
             given["tls"] = Tls(certificate=_expanded(certfile), key=_expanded(keyfile))
         given["faults"] = tuple(parse_fault(text) for text in fault or [])

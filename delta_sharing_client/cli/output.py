@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from delta_sharing_client.console import is_utf8
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs.file_formats import FileFormat, compact_json
 from delta_sharing_client.redact import printable
@@ -38,8 +40,9 @@ _STEP_FILE = re.compile(r"\d{8,}-(?:snapshot|changes)-\d+-\d+-([0-9a-f]{8})\.\w+
 
 
 def print_json(value: object) -> None:
-    """Print ``value`` as one line of JSON."""
-    sys.stdout.write(f"{printable(compact_json(value))}\n")
+    """Print ``value`` as one line of JSON, with escapes if standard output is not UTF-8, which mean the same."""
+    text = compact_json(value)
+    sys.stdout.write(f"{printable(text) if is_utf8(sys.stdout) else _in_ascii(text)}\n")
 
 
 def print_items(items: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
@@ -185,10 +188,23 @@ def _print(what: RenderableType) -> None:
     if sys.stdout.isatty():
         _console(sys.stdout).print(what)
         return
-    text = io.StringIO()
+    text = _Text()
     _console(text).print(what)
     # Cells are padded to the width of their column, which is useless in a pipe.
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+class _Text(io.StringIO):
+    """Text for standard output. Without UTF-8, the library draws trees with ASCII characters."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8" if is_utf8(sys.stdout) else "ascii"
+
+
+def _in_ascii(text: str) -> str:
+    """Return JSON text with escapes in place of other characters than ASCII, which are only in its strings."""
+    return "".join(character if character.isascii() else json.dumps(character)[1:-1] for character in printable(text))
 
 
 def _console(file: TextIO) -> Console:

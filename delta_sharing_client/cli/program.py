@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 import typer
 import typer.core
 
+from delta_sharing_client.console import any_text_on_stdio
 from delta_sharing_client.errors import (
     AuthError,
     DataError,
@@ -47,6 +48,8 @@ PROGRAM = "delta-sharing"
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 _WIDEST_HELP = 120
+# Python decodes invalid bytes of arguments to these.
+_SURROGATE = re.compile("[\udc80-\udcff]")
 # The wording that newer releases of typer use for a wrong value.
 _PYDANTIC = re.compile(r"Input should be (?:a valid )?(.*?)(?:, unable to .*)?$")
 # Commands of two words. The second word belongs to the command only if a name follows; otherwise it is the name.
@@ -355,7 +358,7 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None) -> int:
 
     Errors are printed as one line on stderr, without a traceback; nothing is raised.
     """
-    with warnings.catch_warnings():
+    with any_text_on_stdio(), warnings.catch_warnings():
         warnings.showwarning = _warn  # type: ignore[assignment]
         try:
             code = app(args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
@@ -380,6 +383,12 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         _drop_output()
         return _fail(f"Cannot write the output: {error.strerror}. Free disk space or write elsewhere.", ExitCode.USAGE)
+    if isinstance(error, UnicodeEncodeError) and _SURROGATE.search(error.object):
+        return _fail(
+            f"The text {error.object!a} has bytes that are not valid in the encoding of the locale. Set a locale with "
+            "UTF-8, or PYTHONUTF8=1.",
+            ExitCode.USAGE,
+        )
     usage = _usage_message(error)
     if usage == "":
         return ExitCode.USAGE  # the help was printed, and there is no other message
