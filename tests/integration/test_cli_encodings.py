@@ -166,8 +166,8 @@ def test_error_about_such_an_argument_says_what_to_set(monkeypatch: pytest.Monke
     streams["stderr"].flush()
     message = streams["stderr"].buffer.getvalue()  # type: ignore[attr-defined]
     assert message == (
-        b"delta-sharing: The text 'K\\udcc3ln' has bytes that are not valid in the encoding of the locale. Set a locale "
-        b"with UTF-8, or PYTHONUTF8=1.\n"
+        b"delta-sharing: The text 'K\\udcc3ln' has bytes that are not valid in the encoding of the locale. Set a "
+        b"locale with UTF-8, or PYTHONUTF8=1.\n"
     )
 
 
