@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from delta_sharing_client.errors import UsageError
@@ -50,17 +51,22 @@ class FileLock:
     """A context manager that holds a lock on ``path``; raises ``UsageError(taken)`` if it is already locked, also
     if the file system has no locks.
 
-    The file is never removed; otherwise two processes could each lock a different file with the same name.
+    ``open_file`` opens the file for reading and writing; by default, it is opened at ``path``. The file is never
+    removed; otherwise two processes could each lock a different file with the same name.
     """
 
-    def __init__(self, path: Path, taken: str) -> None:
+    def __init__(self, path: Path, taken: str, open_file: Callable[[], int] | None = None) -> None:
         self._path = path
         self._taken = taken
+        self._open_file = open_file or self._opened
         self._descriptor = -1
 
-    def __enter__(self) -> FileLock:
+    def _opened(self) -> int:
         # A symbolic link could lead to someone else's file.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+    def __enter__(self) -> FileLock:
+        descriptor = self._open_file()
         try:
             problem = None if try_lock(descriptor) else UsageError(self._taken)
         except OSError as error:

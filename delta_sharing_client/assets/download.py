@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import shutil
+from array import array
 from pathlib import Path
 
 from delta_sharing_client.assets.directory import Directory
 from delta_sharing_client.assets.file_list import FileList
-from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck
-from delta_sharing_client.assets.notes import Note
-from delta_sharing_client.assets.state import State
+from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck, same_key
+from delta_sharing_client.assets.state import Origin, State
 from delta_sharing_client.assets.transfers import Transfers, content_md5, digest_of
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fingerprints import Fingerprints, hashes
 from delta_sharing_client.run.progress import progress_bar
 
 
@@ -58,31 +60,27 @@ def download(
 ) -> Download:
     """Implement ``FileAsset.download``. With ``mirror``, also remove files of earlier downloads that the asset no
     longer has, unless they were changed here."""
-    with contextlib.closing(_listed(directory, target, path, pattern)) as files:
-        state = State(target)
-        source = _source(directory)
+    with contextlib.closing(_listed(directory, target, path, pattern, may_write=not dry_run)) as files:
+        state = State(target, _origin(directory))
         if dry_run:
-            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state, source)) as missing:
+            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state)) as missing:
                 return _done(target, files, missing, _removed(files, state, mirror=mirror), dry_run=True)
         _check_writable(target)
-        with state.writing(), contextlib.closing(_wanted(directory, files, state, source)) as missing:
+        with state.writing(), contextlib.closing(_wanted(directory, files, state)) as missing:
             removed = _removed(files, state, mirror=mirror)
             _check_space(target, missing.bytes, str(directory.ref))
             report = ScanReport()
             with progress_bar(f"downloading {directory.ref}", directory.options.progress, report):
-                Transfers(directory, state, source, missing, report).run()
-            for gone in removed:
-                (target / gone).unlink(missing_ok=True)
-                state.add(gone, None)
-            return _done(target, files, missing, removed)
+                Transfers(directory, state, missing, report).run()
+            return _done(target, files, missing, [path for path in removed if state.remove(path)])
 
 
-def _listed(directory: Directory, target: Path, path: str, pattern: str | None) -> FileList:
+def _listed(directory: Directory, target: Path, path: str, pattern: str | None, *, may_write: bool) -> FileList:
     """Return the files to download, after checking that ``target`` can hold all of them."""
     subject = str(directory.ref)
     files = FileList()
     try:
-        paths, existing = PathCheck(Disk.of(target), subject), ExistingCheck(target, subject)
+        paths, existing = PathCheck(Disk.of(target, may_write=may_write), subject), ExistingCheck(target, subject)
         for file in directory.files(path, pattern):
             paths.add(file.path)
             existing.add(file.path)
@@ -105,19 +103,24 @@ def _done(target: Path, files: FileList, missing: FileList, removed: list[str], 
     )
 
 
-def _source(directory: Directory) -> str:
-    """Return a string that identifies the location of the files without revealing it."""
-    profile = directory.asset.rest.profile
-    facts = (profile.endpoint, str(directory.ref), directory.asset.files_location())
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+def _origin(directory: Directory) -> Origin:
+    """Return what identifies the asset and the location of its files, without revealing either."""
+    profile, ref = directory.asset.rest.profile, directory.ref
+    # Another version of a model is the same asset. Names are not case-sensitive.
+    asset = (profile.endpoint.rstrip("/"), ref.kind.noun, str(ref.name).lower())
+    return Origin(*(_digest((*asset, *more)) for more in ((), (str(ref).lower(), directory.asset.files_location()))))
 
 
-def _wanted(directory: Directory, files: FileList, state: State, source: str) -> FileList:
+def _digest(facts: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _wanted(directory: Directory, files: FileList, state: State) -> FileList:
     """Return the files that are missing in the local directory, or differ from those in the store."""
     missing = FileList()
     try:
         for file in files:
-            if not _is_here(directory, file, state, source):
+            if not _is_here(directory, file, state):
                 missing.add(file)
     except BaseException:
         missing.close()
@@ -125,7 +128,7 @@ def _wanted(directory: Directory, files: FileList, state: State, source: str) ->
     return missing
 
 
-def _is_here(directory: Directory, file: StoredFile, state: State, source: str) -> bool:
+def _is_here(directory: Directory, file: StoredFile, state: State) -> bool:
     local = state.local(file.path)
     if local is None or local.st_size != file.size:
         return False
@@ -133,20 +136,33 @@ def _is_here(directory: Directory, file: StoredFile, state: State, source: str) 
     if etag is None:
         # The listing does not identify the version.
         etag = directory.stat(file.path).etag
-    if state.is_noted(file.path, source, etag, file.size):
+    if state.is_noted(file.path, etag, file.size):
         return True
     expected = content_md5(file)
     if etag is None or expected is None or digest_of(state.directory / file.path) != expected:
         return False
-    state.add(file.path, Note(source, etag, file.size, local.st_mtime_ns))
+    state.verified(file.path, etag, local)
     return True
 
 
 def _removed(files: FileList, state: State, *, mirror: bool) -> list[str]:
+    """Return the paths of files that earlier downloads of the asset wrote, and that it no longer has."""
     if not mirror:
         return []
-    present = {file.path for file in files}
-    return [path for path in state.notes if path not in present and state.is_untouched(path)]
+    present = Fingerprints()
+    present.add(hashes(file.path for file in files), array("q", itertools.repeat(1, files.count)))
+    gone = [path for path in state.written() if not present.has_any([path])]
+    # Where the disk ignores case, a file that was renamed in the store may be the file with the earlier name.
+    alike: dict[str, list[str]] = {}
+    for path in gone:
+        alike.setdefault(same_key(path), []).append(path)
+    kept = {
+        path
+        for file in (files if alike else ())
+        for path in alike.get(same_key(file.path), ())
+        if state.is_one_file(path, file.path)
+    }
+    return [path for path in gone if path not in kept]
 
 
 def _check_writable(target: Path) -> None:

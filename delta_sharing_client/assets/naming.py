@@ -3,15 +3,18 @@ next to the files that exist there."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import stat
 import sys
+import tempfile
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from delta_sharing_client.errors import UsageError
 
@@ -19,6 +22,10 @@ STATE_FOLDER = ".delta-sharing"
 """The folder in which a directory of downloads records what was downloaded."""
 
 _LONGEST_NAME = 255
+# How many entries of a directory are looked at.
+_ENTRIES = 100
+# The short name that Windows gives to the state folder.
+_SHORT_STATE_FOLDER = re.compile(r"(?:delta-|de[0-9a-f]{4})~\d+", re.I)
 # https://learn.microsoft.com/windows/win32/fileio/naming-a-file
 _WINDOWS_CHARACTERS = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 _WINDOWS_DEVICES = re.compile(
@@ -26,26 +33,56 @@ _WINDOWS_DEVICES = re.compile(
 )
 
 
+class AreSame(Protocol):
+    """Decides for a disk whether two names in a directory are names of the same file."""
+
+    def __call__(self, folder: str, one: str, other: str) -> bool:
+        """Return whether ``one`` and ``other`` are the same in ``folder``, a path relative to the downloads; empty for
+        their directory itself."""
+
+
+def _all_differ(folder: str, one: str, other: str) -> bool:
+    return False
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disk:
-    """How a directory's file system treats names.
+    """How the file system of a directory treats names.
 
-    ``is_windows`` means that the rules of Windows apply, and ``folds`` that names which differ only in case or in
-    Unicode normalization are the same.
+    ``is_windows`` means that the rules of Windows apply. ``are_same`` is asked only about names that some file system
+    does not distinguish (``same_key``); by default all names are different.
     """
 
     is_windows: bool = False
-    folds: bool = False
+    are_same: AreSame = _all_differ
 
     @classmethod
-    def of(cls, directory: Path) -> Disk:
-        """Return the rules for ``directory``, which need not exist; nothing is written to find out."""
-        is_windows = sys.platform == "win32"
-        return cls(is_windows, is_windows or _folds(directory))
+    def of(cls, directory: Path, *, may_write: bool = True) -> Disk:
+        """Return the rules for ``directory``, which need not exist. If it is necessary and ``may_write``, empty files
+        are created to find out, and removed at once."""
+        return cls(sys.platform == "win32", Probe(directory, may_write=may_write))
 
-    def key(self, path: str) -> str:
-        """Return a string that is equal for all paths of the same file."""
-        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold()) if self.folds else path
+
+def same_key(path: str) -> str:
+    """Return a string that is equal for all paths that some file system may not distinguish.
+
+    Such names differ in case, in Unicode normalization, in characters that are not visible (HFS+), or in dots and
+    spaces at the end (Windows, FAT).
+    """
+    if path.isascii():
+        key = path.lower()
+    else:
+        visible = "".join(char for char in path if unicodedata.category(char) != "Cf")
+        key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    if ". " in f"{key} " or "./" in key or " /" in key or key.endswith((".", " ")):
+        key = "/".join(name.rstrip(" .") or name for name in key.split("/"))
+    return key
+
+
+def is_inside(path: str) -> bool:
+    """Return whether ``path`` is a path that a download may write or remove on this system: inside the directory, and
+    not in its ``STATE_FOLDER``."""
+    return _problem(path, Disk(sys.platform == "win32")) is None
 
 
 class PathCheck:
@@ -63,11 +100,11 @@ class PathCheck:
     def add(self, path: str) -> None:
         """Add a path. Raises ``UsageError`` if it cannot be stored, whatever the other paths are."""
         _check_path(path, self._disk, self._subject)
-        self._files.append(hash(self._disk.key(path)))
+        self._files.append(hash(same_key(path)))
         parent, before = path.rpartition("/")[0], self._parent
         self._parent = parent
         while parent and parent != before and not before.startswith(f"{parent}/"):
-            self._folders.append(hash(self._disk.key(parent)))
+            self._folders.append(hash(same_key(parent)))
             self._spellings.append(hash(parent))
             parent = parent.rpartition("/")[0]
 
@@ -75,9 +112,7 @@ class PathCheck:
         """Raise ``UsageError`` unless files at all the added ``paths`` can be stored in one directory."""
         suspects = self._suspects()
         if suspects:
-            check_paths(
-                (path for path in paths if not suspects.isdisjoint(self._hashes(path))), self._disk, self._subject
-            )
+            check_paths((path for path in paths if not suspects.isdisjoint(_hashes(path))), self._disk, self._subject)
 
     def _suspects(self) -> set[int]:
         """Return the hashes that several paths have in common."""
@@ -89,10 +124,11 @@ class PathCheck:
         repeated = [ordered[1:][ordered[1:] == ordered[:-1]] for ordered in (files, folders)]
         return set(np.concatenate([*repeated, np.intersect1d(files, folders)]).tolist())
 
-    def _hashes(self, path: str) -> Iterator[int]:
-        while path:
-            yield hash(self._disk.key(path))
-            path = path.rpartition("/")[0]
+
+def _hashes(path: str) -> Iterator[int]:
+    while path:
+        yield hash(same_key(path))
+        path = path.rpartition("/")[0]
 
 
 def check_paths(paths: Iterable[str], disk: Disk, subject: str) -> None:
@@ -100,24 +136,91 @@ def check_paths(paths: Iterable[str], disk: Disk, subject: str) -> None:
 
     All paths are held in memory. ``subject`` is the asset of the files, for messages.
     """
-    files: dict[str, str] = {}
-    folders: dict[str, str] = {}
+    # By directory and key: the names there, each with its first path and whether it is the name of a file.
+    known: dict[tuple[str, str], dict[str, tuple[str, bool]]] = {}
     for path in paths:
         _check_path(path, disk, subject)
-        key = disk.key(path)
-        other = files.setdefault(key, path)
-        if other != path or key in folders:
-            kind = "the file" if other != path else "the directory"
-            other = other if other != path else folders[key]
-            raise _clash(path, f"{kind} '{other}'", subject)
-        parent, parent_key = path.rpartition("/")[0], key.rpartition("/")[0]
-        while parent and parent_key not in folders:
-            folders[parent_key] = parent
-            if parent_key in files:
-                raise _clash(files[parent_key], f"the directory '{parent}'", subject)
-            parent, parent_key = parent.rpartition("/")[0], parent_key.rpartition("/")[0]
-        if parent and folders[parent_key] != parent:
-            raise _clash(path, f"a file in the directory '{folders[parent_key]}'", subject)
+        names = path.split("/")
+        for depth, name in enumerate(names):
+            folder, is_file = "/".join(names[:depth]), depth == len(names) - 1
+            alike = known.setdefault((folder, same_key(name)), {})
+            if name not in alike:
+                _check_alike(path, name, alike, disk, subject, folder=folder)
+                alike[name] = path, is_file
+                continue
+            first, was_file = alike[name]
+            if is_file and was_file:
+                raise UsageError(
+                    f"The store lists the file '{path}' of {subject} twice, so it is not clear which one to store. Use "
+                    "a pattern that leaves it out."
+                )
+            if is_file or was_file:
+                raise _clash(path if is_file else first, f"the directory '{'/'.join(names[: depth + 1])}'", subject)
+
+
+def _check_alike(
+    path: str, name: str, alike: Mapping[str, tuple[str, bool]], disk: Disk, subject: str, *, folder: str
+) -> None:
+    """Raise ``UsageError`` if ``name`` in ``folder`` is one of the names ``alike`` on this disk."""
+    for other, (_, is_file) in alike.items():
+        if disk.are_same(folder, other, name):
+            where = f"{folder}/{other}" if folder else other
+            raise _clash(path, f"the file '{where}'" if is_file else f"a file in the directory '{where}'", subject)
+
+
+class Probe:
+    """Finds out whether names are the same on the disk of ``directory``, from what exists there; if that does not
+    suffice and this ``may_write``, by creating a file with one name and looking for the other.
+
+    Only the disk itself knows: a mount point, a network share or a single directory may ignore case.
+    """
+
+    def __init__(self, directory: Path, *, may_write: bool) -> None:
+        self._root, self._may_write = os.path.abspath(directory), may_write
+        # Whether the case of ASCII letters is ignored, by existing directory.
+        self._ignores_case: dict[str, bool] = {}
+
+    def __call__(self, folder: str, one: str, other: str) -> bool:
+        where = os.path.join(self._root, folder)
+        while not os.path.isdir(where) and os.path.dirname(where) != where:
+            where = os.path.dirname(where)
+        if not (one.isascii() and one.lower() == other.lower()):
+            return self._is_same(where, one, other)
+        if where not in self._ignores_case:
+            self._ignores_case[where] = self._is_same(where, one, other)
+        return self._ignores_case[where]
+
+    def _is_same(self, where: str, one: str, other: str) -> bool:
+        if sys.platform == "win32" or not self._may_write:
+            return sys.platform in ("win32", "darwin") or _ignores_case(where)
+        try:
+            # A new directory ignores case if its parent does.
+            with tempfile.TemporaryDirectory(prefix=".delta-sharing-", dir=where) as folder:
+                os.close(os.open(os.path.join(folder, one), os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+                return os.path.lexists(os.path.join(folder, other))
+        except OSError as error:
+            raise UsageError(f"Cannot create the file '{one}' in '{where}': {error.strerror}.") from None
+
+
+def _ignores_case(directory: str) -> bool:
+    """Return whether an entry of a directory, or the directory itself, is found by a name with the other case."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory)[:_ENTRIES]:
+            if name != name.swapcase():
+                return _is_one(os.path.join(directory, name), os.path.join(directory, name.swapcase()))
+    while (parent := os.path.dirname(directory)) != directory:
+        name = os.path.basename(directory)
+        if name != name.swapcase():
+            return _is_one(directory, os.path.join(parent, name.swapcase()))
+        directory = parent
+    return False
+
+
+def _is_one(path: str, other: str) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    except OSError:
+        return False
 
 
 class ExistingCheck:
@@ -170,7 +273,7 @@ def _problem(path: str, disk: Disk) -> str | None:
     if path.startswith("/"):
         return "the path is absolute"
     names = path.split("/")
-    if disk.key(names[0]) == STATE_FOLDER or names[0].casefold() == STATE_FOLDER:
+    if same_key(names[0]) == STATE_FOLDER or (disk.is_windows and _SHORT_STATE_FOLDER.fullmatch(names[0])):
         return f"the name '{STATE_FOLDER}' is reserved for the state of downloads"
     for name in names:
         if name in ("", ".", ".."):
@@ -206,21 +309,3 @@ def _clash(path: str, other: str, subject: str) -> UsageError:
         f"The file '{path}' of {subject} and {other} cannot both be stored here, because their names are the same on "
         "this disk. Use a pattern that leaves one of them out."
     )
-
-
-def _folds(directory: Path) -> bool:
-    """Return whether names that differ only in case are the same on the disk of ``directory``."""
-    probe = Path(os.path.abspath(directory))
-    while True:
-        other = probe.with_name(probe.name.swapcase()) if probe.name else probe
-        if other != probe:
-            try:
-                return os.path.samefile(probe, other)
-            except FileNotFoundError:
-                if probe.exists():
-                    return False
-            except OSError:
-                return sys.platform == "darwin"
-        if probe.parent == probe:
-            return sys.platform == "darwin"
-        probe = probe.parent

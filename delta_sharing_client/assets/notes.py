@@ -1,27 +1,41 @@
 """Records which version of each file a directory contains: lines of JSON in a file, which are looked up without holding
 them in memory.
 
-A line is ``[path, source, etag, size, mtime_ns]``, or ``[path]`` for a file that was removed; the last line for a path
-counts. Unreadable lines, such as a partial last line of a killed process, are ignored.
+A line is ``[path, asset, source, etag, size, mtime_ns]``, or ``[path]`` for a file that was removed; the last line for
+a path counts. The file may come from an archive, or from a process that was killed. Lines that no download could have
+written are ignored: incomplete lines, and paths that lead out of the directory.
 """
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 from array import array
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from delta_sharing_client.assets.naming import is_inside
+
 _decode = msgspec.json.Decoder().decode
+_LONGEST_LINE = 64 * 1024
+_FACTS = [str, str, str, int, int]
 
 
 class Note(NamedTuple):
-    """A record of a downloaded file: its ``source`` and ETag, and the size and time of the local file."""
+    """A record of a file.
 
+    Attributes
+    ----------
+    asset:
+        Identifies the asset whose download wrote the file; empty if the file was here before, with the same content.
+    source, etag:
+        The location that the content came from, and its ETag there; the ETag is empty if the store states none.
+    size, mtime_ns:
+        The size and time of the local file.
+    """
+
+    asset: str
     source: str
     etag: str
     size: int
@@ -34,16 +48,16 @@ def line_of(path: str, note: Note | None) -> bytes:
 
 
 class Notes:
-    """The notes that were in the file ``path`` when this object was created. Each takes 16 bytes of memory."""
+    """The notes that were in an open ``file`` when this object was created; ``None`` for no notes. Each takes 16 bytes
+    of memory."""
 
-    def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] | None = None
+    def __init__(self, file: IO[bytes] | None) -> None:
+        self._file = file
         self._keys, self._places = array("q"), array("q")
         self.is_tidy = True
         """Whether each line is the note of a different file, and no line is unreadable or records a removal."""
-        with contextlib.suppress(OSError):
-            self._file = path.open("rb")
-            self._index(self._file)
+        if file is not None:
+            self._index(file)
 
     def get(self, path: str) -> Note | None:
         """Return the note of a file, if any."""
@@ -55,20 +69,17 @@ class Notes:
         # If another path has the same hash, the file counts as having no note.
         return note[1] if note is not None and note[0] == path else None
 
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the paths that have a note."""
+    def __iter__(self) -> Iterator[tuple[str, Note]]:
+        """Iterate over the paths that have a note, and their notes."""
         for place in self._places:
-            note = self._at(place)
-            if note is not None and note[1] is not None:
-                yield note[0]
+            line = self._at(place)
+            if line is not None and line[1] is not None:
+                yield line[0], line[1]
 
-    def write_tidy(self, path: Path) -> None:
-        """Write one line for each noted file to ``path``."""
-        with path.open("wb") as out:
-            for place in self._places:
-                note = self._at(place)
-                if note is not None and note[1] is not None:
-                    out.write(line_of(*note))
+    def write_tidy(self, out: IO[bytes]) -> None:
+        """Write one line for each noted file to ``out``."""
+        for path, note in self:
+            out.write(line_of(path, note))
 
     def close(self) -> None:
         """Close the file."""
@@ -78,18 +89,18 @@ class Notes:
     def _at(self, place: int) -> tuple[str, Note | None] | None:
         assert self._file is not None
         self._file.seek(place)
-        return _read(self._file.readline())
+        return _read(self._file.readline(_LONGEST_LINE))
 
     def _index(self, lines: IO[bytes]) -> None:
         import numpy as np
 
         keys, places, place = array("q"), array("q"), 0
-        for line in lines:
+        while line := lines.readline(_LONGEST_LINE):
             note = _read(line)
             if note is not None:
                 keys.append(hash(note[0]))
                 places.append(place)
-            self.is_tidy = self.is_tidy and note is not None and note[1] is not None and line.endswith(b"\n")
+            self.is_tidy = self.is_tidy and note is not None and note[1] is not None
             place += len(line)
         if not keys:
             return
@@ -108,12 +119,14 @@ def _read(line: bytes) -> tuple[str, Note | None] | None:
     try:
         fields: Any = _decode(line)
         name, *facts = fields
-        if not isinstance(name, str):
-            return None
-        if not facts:
-            return name, None
-        source, etag, size, mtime_ns = facts
-        return name, Note(str(source), str(etag), int(size), int(mtime_ns))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         # A process was killed while writing the line, or the file was edited.
         return None
+    if not line.endswith(b"\n") or not isinstance(name, str) or not is_inside(name):
+        return None
+    if not facts:
+        return name, None
+    if [type(fact) for fact in facts] != _FACTS:
+        return None
+    note = Note(*facts)
+    return (name, note) if note.size >= 0 else None

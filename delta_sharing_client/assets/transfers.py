@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from delta_sharing_client.assets.directory import Directory, refusal
 from delta_sharing_client.assets.file_list import FileList
-from delta_sharing_client.assets.notes import Note
-from delta_sharing_client.assets.parts import PART_BYTES, LargeFile, SmallFile
 from delta_sharing_client.assets.state import State
 from delta_sharing_client.errors import DataError, UsageError
-from delta_sharing_client.fetch.file_target import Target, Workshop, download
-from delta_sharing_client.fetch.place import StoredFile, Version
+from delta_sharing_client.fetch.file_target import Workshop, download
+from delta_sharing_client.fetch.place import Checksum, StoredFile, Version
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
+from delta_sharing_client.parquet.byte_ranges import ByteRange, split
+from delta_sharing_client.part_file import PartFile
 from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.run import loop
+
+PART_BYTES = 4 * 1024 * 1024
+"""Larger files arrive in parts of this size, in parallel, and are continued after an interruption."""
 
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?', re.IGNORECASE)
 _READ_BYTES = 1024 * 1024
@@ -47,18 +52,20 @@ def digest_of(path: Path) -> str | None:
 class Transfers:
     """Transfers ``files`` into the directory of ``state``."""
 
-    def __init__(self, directory: Directory, state: State, source: str, files: FileList, report: ScanReport) -> None:
-        self._directory, self._state, self._source, self._report = directory, state, source, report
+    def __init__(self, directory: Directory, state: State, files: FileList, report: ScanReport) -> None:
+        self._directory, self._state, self._report = directory, state, report
         self._files, self._total = files, (files.count, files.bytes)
-        self._root = str(state.directory)
-        self._made: set[str] = set()
         self._done_files, self._done_bytes = 0, 0
         report.follow(lambda: (self._done_files, self._total[0], self._done_bytes, self._total[1]))
 
     def run(self) -> None:
         """Transfer all files. Raises the first error, which ends the other transfers."""
-        self._state.drop_parts({self._state.part(f.path, f.etag, f.size) for f in self._files if f.size > PART_BYTES})
-        loop.call(self._all())
+        self._state.drop_parts({(file.path, file.etag, file.size) for file in self._files if file.size > PART_BYTES})
+        try:
+            loop.call(self._all())
+        except OSError as error:
+            where, ref = self._state.directory, self._directory.ref
+            raise UsageError(f"The files of {ref} cannot be stored in '{where}': {error.strerror}.") from None
 
     async def _all(self) -> None:
         fetcher = Fetcher(self._directory.place, report=self._report)
@@ -66,14 +73,13 @@ class Transfers:
         left = enumerate(self._files)
 
         async def transfer_next(worker: int) -> None:
-            folder = await shop.run(lambda: self._state.folder_for(worker))
             for number, file in left:
-                await self._one(fetcher, shop, number, file, os.path.join(folder, "file"))
+                await self._one(fetcher, shop, number, file, worker)
 
         most = min(self._directory.options.max_concurrent_requests, self._total[0])
         await gather([transfer_next(worker) for worker in range(most)])
 
-    async def _one(self, fetcher: Fetcher, shop: Workshop, number: int, file: StoredFile, temporary: str) -> None:
+    async def _one(self, fetcher: Fetcher, shop: Workshop, number: int, file: StoredFile, worker: int) -> None:
         for attempt in (Attempt.FIRST, Attempt.AGAIN, Attempt.AGAIN, Attempt.IN_ONE_RESPONSE):
             if attempt is Attempt.IN_ONE_RESPONSE and file.size > MOST_IN_ONE_RESPONSE:
                 break
@@ -81,8 +87,9 @@ class Transfers:
                 # The listing does not identify the version, and all bytes must come from one version.
                 file = await self._directory.stat_async(file.path)
             remote = self._remote(fetcher, number, file, attempt)
-            with contextlib.suppress(Stale):
-                await download(remote, self._target(file, remote, temporary), shop)
+            target = self._target(file, remote, worker)
+            with contextlib.suppress(Stale), contextlib.closing(target):
+                await download(remote, target, shop)
                 self._done_files += 1
                 self._done_bytes += file.size
                 return
@@ -107,29 +114,75 @@ class Transfers:
             refusal=lambda refused: refusal(directory.ref, file.path, refused),
         )
 
-    def _target(self, file: StoredFile, remote: RemoteFile, temporary: str) -> Target:
-        def keep(part: str) -> None:
-            self._keep(file, remote.version.etag or file.etag, part)
+    def _target(self, file: StoredFile, remote: RemoteFile, worker: int) -> _SmallFile | _LargeFile:
+        def current() -> StoredFile:
+            # With the ETag of the version that arrived.
+            return msgspec.structs.replace(file, etag=remote.version.etag or file.etag)
 
         if file.size <= PART_BYTES:
-            return SmallFile(temporary, keep)
-        return LargeFile(file, self._state.part(file.path, file.etag, file.size), keep, self._report)
+            return _SmallFile(self._state, worker, current)
+        return _LargeFile(self._state, file, current, self._report)
 
-    def _keep(self, file: StoredFile, etag: str | None, part: str) -> None:
-        """Move the complete file ``part`` to its path, and record it with the ETag of its version."""
-        target = f"{self._root}/{file.path}"
-        if file.modified is not None:
-            moment = file.modified.timestamp()
-            with contextlib.suppress(OSError, OverflowError):
-                os.utime(part, (moment, moment))
-        facts = os.stat(part)
-        try:
-            folder = target.rpartition("/")[0]
-            if folder not in self._made:
-                os.makedirs(folder, exist_ok=True)
-                self._made.add(folder)
-            os.replace(part, target)
-        except OSError as error:
-            raise UsageError(f"The file '{file.path}' cannot be stored at '{target}': {error.strerror}.") from None
-        if etag is not None:
-            self._state.add(file.path, Note(self._source, etag, facts.st_size, facts.st_mtime_ns))
+
+class _SmallFile:
+    """A file that arrives at once: a ``fetch.file_target.Target``. ``worker`` has no other file at the time."""
+
+    def __init__(self, state: State, worker: int, current: Callable[[], StoredFile]) -> None:
+        self._state, self._worker, self._current = state, worker, current
+        self._data = memoryview(b"")
+
+    def missing(self, size: int) -> Sequence[ByteRange]:
+        return [ByteRange(0, size)] if size else []
+
+    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+        self._data = data
+
+    def finish(self, checksum: Checksum | None) -> bool:
+        data, self._data = self._data, memoryview(b"")
+        if checksum is not None and hashlib.new(checksum.algorithm, data, usedforsecurity=False).digest() != (
+            checksum.digest
+        ):
+            return False
+        file = self._current()
+        self._state.store(self._worker, data, file.path, file.etag, _seconds(file))
+        return True
+
+    def close(self) -> None:
+        self._data = memoryview(b"")
+
+
+class _LargeFile:
+    """A file that arrives in parts: a ``fetch.file_target.Target``."""
+
+    def __init__(self, state: State, file: StoredFile, current: Callable[[], StoredFile], report: ScanReport) -> None:
+        self._state, self._file, self._current, self._report = state, file, current, report
+        self._part: PartFile | None = None
+
+    def missing(self, size: int) -> Sequence[ByteRange]:
+        if self._part is None:
+            self._part = self._state.large(self._file.path, self._file.etag, size, "md5")
+        missing = [ByteRange(*span) for span in self._part.missing]
+        self._report.add(bytes=size - sum(span.length for span in missing))
+        return [part for span in missing for part in split(span, PART_BYTES)]
+
+    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+        assert self._part is not None
+        self._part.write(part.start, data, is_hashed=is_hashed)
+
+    def finish(self, checksum: Checksum | None) -> bool:
+        part = self._part
+        assert part is not None
+        if checksum is not None and part.digest(checksum.algorithm) != checksum.digest:
+            self._state.restart(part)
+            return False
+        file = self._current()
+        self._state.finish(part, file.path, file.etag, _seconds(file))
+        return True
+
+    def close(self) -> None:
+        if self._part is not None:
+            self._part.close()
+
+
+def _seconds(file: StoredFile) -> float | None:
+    return None if file.modified is None else file.modified.timestamp()

@@ -76,6 +76,52 @@ def test_files_of_a_version_that_is_not_ready_are_refused(demo: ds.SharingClient
         list(demo.model("demo.shop.churn").version(9).files())
 
 
+ASSETS = {
+    "volumes": {"s.d.docs": {"report.txt": "report", "prices/2026.csv": "1", "both": "of the volume"}},
+    "models": {
+        "s.d.m": {1: {"MLmodel": "one", "both": "of the model", "old": "x"}, 2: {"MLmodel": "two"}},
+        "s.d.docs": {1: {"other.bin": "x"}},
+    },
+}
+
+
+def test_downloads_of_several_assets_share_a_directory(tmp_path: pathlib.Path) -> None:
+    here = tmp_path / "data"
+    with testing.running(**ASSETS) as server, ds.SharingClient(server.profile, options=QUICK) as client:
+        client.volume("s.d.docs").download(here)
+        assert client.model("s.d.docs").version(1).download(here).removed == ()
+        assert client.model("s.d.m").version(1).download(here).removed == ()
+        client.volume("s.d.docs").download(here, "both")
+        # Names are not case-sensitive. The file that the volume wrote last is not the model's any longer.
+        assert client.model("S.D.M").version(2).download(here).removed == ("old",)
+
+    assert content(here) == {
+        "MLmodel": b"two",
+        "other.bin": b"x",
+        "report.txt": b"report",
+        "prices/2026.csv": b"1",
+        "both": b"of the volume",
+    }
+
+
+def test_file_renamed_in_case_survives_on_a_disk_that_ignores_case(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {1: {"Weights.bin": "same", "gone": "x"}, 2: {"weights.bin": "same"}}
+    here = tmp_path / "data"
+    with (
+        testing.running(models={"s.d.m": versions}) as server,
+        ds.SharingClient(server.profile, options=QUICK) as client,
+    ):
+        client.model("s.d.m").version(1).download(here)
+        # On such a disk, both names lead to one file.
+        (here / "weights.bin").hardlink_to(here / "Weights.bin")
+        done = client.model("s.d.m").version(2).download(here)
+
+    assert done.removed == ("gone",)
+    assert (here / "weights.bin").read_bytes() == b"same"
+
+
 # --- skills ---
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ntpath
+import os
 import pathlib
 import posixpath
+import tempfile
+import unicodedata
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +20,12 @@ from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck, c
 from delta_sharing_client.errors import UsageError
 from tests.quota import meets, met
 
-LINUX, MACOS, WINDOWS = Disk(), Disk(folds=True), Disk(is_windows=True, folds=True)
+
+def all_alike(folder: str, one: str, other: str) -> bool:
+    return True
+
+
+LINUX, MACOS, WINDOWS = Disk(), Disk(are_same=all_alike), Disk(is_windows=True, are_same=all_alike)
 ALL = [LINUX, MACOS, WINDOWS]
 
 
@@ -35,6 +45,8 @@ ALL = [LINUX, MACOS, WINDOWS]
         ("n" * 256, "longer than 255"),
         (".delta-sharing/files.jsonl", "reserved"),
         (".Delta-Sharing/x", "reserved"),
+        (".delta-sharing ./x", "reserved"),
+        (".delta\u200c-sharing/x", "reserved"),
         ("\ud800", "encoded"),
     ],
 )
@@ -170,12 +182,90 @@ def test_conflicts_with_existing_files_are_detected(tmp_path: pathlib.Path) -> N
             check.add(path)
 
 
-def test_case_sensitivity_is_detected_without_writing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "Name"
-    folder.mkdir()
-    assert not Disk.of(folder / "not" / "there").folds
-    assert list(tmp_path.iterdir()) == [folder]
+@pytest.fixture
+def mount(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], str]], pathlib.Path]:
+    """Mounts a disk on which all names with the same key are one, in a directory that distinguishes them."""
 
-    same = {str(folder), str(folder).replace("Name", "nAME")}
-    monkeypatch.setattr(naming.os.path, "samefile", lambda one, other: {str(one), str(other)} <= same)
-    assert Disk.of(folder).folds
+    def mounted(key: Callable[[str], str]) -> pathlib.Path:
+        root = tmp_path / "Mount"
+        root.mkdir()
+
+        def inside(path: Any) -> Any:
+            text = os.fspath(path) if not isinstance(path, int) else ""
+            below = text.startswith(f"{root}/")
+            return f"{root}/" + "/".join(map(key, text[len(f"{root}/") :].split("/"))) if below else path
+
+        for name in ("stat", "lstat", "open", "mkdir", "rmdir", "unlink", "listdir", "scandir"):
+            real = getattr(os, name)
+            monkeypatch.setattr(os, name, lambda path, *more, _real=real, **named: _real(inside(path), *more, **named))
+        return root
+
+    return mounted
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        (str.lower, "Weights.bin", "weights.bin"),
+        (str.casefold, "stra\u00dfe", "STRASSE"),
+        (lambda name: unicodedata.normalize("NFD", name), "\u00e9", "e\u0301"),
+        (lambda name: name.rstrip(" ."), "a.", "a"),
+        (lambda name: name.rstrip(" ."), "dir ", "dir"),
+        (lambda name: name.replace("\u200c", ""), "a\u200cb", "ab"),
+    ],
+)
+@pytest.mark.parametrize("below", ["", "new", "old", "old/new"])
+def test_mount_point_decides_which_names_are_the_same(
+    mount: Callable[[Callable[[str], str]], pathlib.Path],
+    key: Callable[[str], str],
+    one: str,
+    other: str,
+    below: str,
+) -> None:
+    root = mount(key)
+    (root / "old").mkdir()
+    before = sorted(root.rglob("*"))
+    disk = Disk.of(root / below)
+    for paths in ([one, other], [f"x/{one}", f"x/{other}"], [f"{one}/x", f"{other}/y"], [f"{one}/x", other]):
+        with pytest.raises(UsageError, match="cannot both be stored here") as caught:
+            check_as_a_listing(paths, disk)
+        assert repr(paths[1]) in str(caught.value)
+        check_as_a_listing(paths, Disk.of(root.parent))
+    assert sorted(root.rglob("*")) == before
+
+
+def test_disk_that_distinguishes_names_is_asked_once_for_all_letters(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = []
+    real = tempfile.TemporaryDirectory
+    monkeypatch.setattr(naming.tempfile, "TemporaryDirectory", lambda **named: created.append(1) or real(**named))
+    names = [f"{number}-{letter}" for number in range(50) for letter in "aA"]
+    check_as_a_listing([*names, "deep/b", "deep/B"], Disk.of(tmp_path / "not" / "there"))
+
+    assert len(created) == 1
+    assert list(tmp_path.iterdir()) == []
+    check_as_a_listing(["a", "b", "c"], Disk.of(tmp_path))
+    assert len(created) == 1
+
+
+def test_dry_run_creates_nothing_to_learn_about_the_disk(
+    mount: Callable[[Callable[[str], str]], pathlib.Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = mount(str.lower)
+    (root / "entry").write_bytes(b"")
+    monkeypatch.setattr(naming.tempfile, "TemporaryDirectory", None)
+    with pytest.raises(UsageError, match="cannot both be stored here"):
+        check_as_a_listing(["a", "A"], Disk.of(root, may_write=False))
+    check_as_a_listing(["a", "A"], Disk.of(root.parent, may_write=False))
+
+
+def test_file_that_is_listed_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"lists the file 'a/b' .* twice"):
+        check_as_a_listing(["a/b", "a/c", "a/b"], LINUX)
+
+
+@pytest.mark.parametrize("name", ["DELTA-~1", "delta-~2", "DE3F0A~1"])
+def test_short_names_of_the_state_folder_are_reserved(name: str) -> None:
+    with pytest.raises(UsageError, match="reserved"):
+        check_paths([f"{name}/files.jsonl"], WINDOWS, "volume a.b.c")
