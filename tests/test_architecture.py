@@ -52,6 +52,7 @@ NOUNS_WITH_ONE_READER = {
     "iceberg/table_scan.py": "converts a snapshot to tasks; shared_table.py loads the table from the catalog",
     "iceberg/table_schema.py": "a schema in Iceberg's JSON",
     "iceberg/file_bounds.py": "which files may have matching rows",
+    "mcp/scope.py": "the shares and tables that an assistant may use",
     "mcp/search.py": "a search over names, comments and columns; tools.py has the tools",
     "mcp/tools.py": "the tools of an assistant; server.py implements the protocol",
     "predicates/sql.py": "the grammar of SQL; parse.py also reads tuples",

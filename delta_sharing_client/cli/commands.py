@@ -571,10 +571,19 @@ def mcp_server(
     max_seconds: Annotated[
         int, typer.Option("--max-seconds", metavar="N", min=1, help="Maximum duration of one call.")
     ] = 60,
+    shares: Annotated[
+        Optional[list[str]],
+        typer.Option("--share", metavar="SHARE", help="Offer only this share; repeat it for more."),
+    ] = None,
+    tables: Annotated[
+        Optional[list[str]],
+        typer.Option("--table", metavar="TABLE", help="Offer only this table, in full; repeat it for more."),
+    ] = None,
 ) -> None:
     """Let an assistant list, describe and query shared assets (Model Context Protocol, on stdin and stdout).
 
     Example: delta-sharing mcp
+    Example: delta-sharing mcp --share demo --table other.sales.orders
     Example: delta-sharing mcp --max-rows 50 --max-megabytes 20
     """
     from delta_sharing_client import optional
@@ -583,7 +592,8 @@ def mcp_server(
         output.print_note("Waiting for an assistant, which starts this command by itself; Ctrl-C ends it.")
     server = optional.load("delta_sharing_client.mcp.server", "mcp")
     limits = optional.load("delta_sharing_client.mcp.limits", "mcp").Limits
-    server.serve(settings.profile, limits(rows=max_rows, megabytes=max_megabytes, seconds=max_seconds))
+    scope = optional.load("delta_sharing_client.mcp.scope", "mcp").Scope.of(shares or (), tables or ())
+    server.serve(settings.profile, limits(rows=max_rows, megabytes=max_megabytes, seconds=max_seconds), scope)
 
 
 # === Shared by the commands ===

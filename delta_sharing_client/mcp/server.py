@@ -24,6 +24,7 @@ from delta_sharing_client import __version__
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.mcp.limits import ENDING, NOTE, Ending, Limits, marked
+from delta_sharing_client.mcp.scope import EVERYTHING, Scope, ScopedClient
 from delta_sharing_client.mcp.tools import Tools
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import ProfileSource
@@ -50,10 +51,10 @@ _SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-Z'])")
 _CODE = re.compile(r"\w\(\)|\b(?:ds|client|table|scan)\.\w|\bReadOptions\b|\bdelta-sharing \w|\bpip install\b")
 
 
-def make_server(profile: ProfileSource, limits: Limits) -> _Server:
-    """Return a server of the Model Context Protocol with ``Tools`` for ``profile``."""
+def make_server(profile: ProfileSource, limits: Limits, scope: Scope = EVERYTHING) -> _Server:
+    """Return a server of the Model Context Protocol with ``Tools`` for what ``scope`` has of ``profile``."""
     options = ReadOptions(total_timeout=limits.seconds, progress=False)
-    client = SharingClient(profile, options=options)
+    client = SharingClient(profile, options) if scope.is_all else ScopedClient(profile, options, scope)
     tools = Tools(client, limits)
     calls = (
         tools.list_assets,
@@ -74,13 +75,13 @@ def make_server(profile: ProfileSource, limits: Limits) -> _Server:
     return server
 
 
-def serve(profile: ProfileSource, limits: Limits) -> None:
+def serve(profile: ProfileSource, limits: Limits, scope: Scope = EVERYTHING) -> None:
     """Serve an assistant on stdin and stdout until stdin is closed. Call it on the main thread.
 
     If a call still runs then, the process ends, because nobody waits for its result. Raises ``DeltaSharingError`` if
     the profile cannot be used.
     """
-    server = make_server(profile, limits)
+    server = make_server(profile, limits, scope)
     # Ctrl-C ends the process at once. The SDK would wait for its thread that reads stdin, and there is nothing to save.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
