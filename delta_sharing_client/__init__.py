@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.errors import DeltaSharingError as DeltaSharingError
     from delta_sharing_client.errors import IncompleteReadWarning as IncompleteReadWarning
     from delta_sharing_client.errors import NotFoundError as NotFoundError
+    from delta_sharing_client.errors import OutOfMemoryError as OutOfMemoryError
     from delta_sharing_client.errors import ProfileError as ProfileError
     from delta_sharing_client.errors import ProtocolError as ProtocolError
     from delta_sharing_client.errors import RequestError as RequestError
@@ -103,6 +104,7 @@ _HOMES = {
         "DeltaSharingError",
         "IncompleteReadWarning",
         "NotFoundError",
+        "OutOfMemoryError",
         "ProfileError",
         "ProtocolError",
         "RequestError",

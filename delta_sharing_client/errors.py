@@ -11,8 +11,9 @@
     ├── TransportError                the network: no complete response arrived within the retry limits
     ├── ProtocolError                 the server: its response violates the Delta Sharing protocol
     ├── UnsupportedFeatureError       us: the table needs a feature that this client does not support
-    └── DataError                     the data: bytes, checksums, lengths or types are wrong
-        └── SchemaChangeError         ... a schema changed in a way that one read cannot span
+    ├── DataError                     the data: bytes, checksums, lengths or types are wrong
+    │   └── SchemaChangeError         ... a schema changed in a way that one read cannot span
+    └── OutOfMemoryError (MemoryError) the caller: the process may not have as much memory as the read needs
 
     IncompleteReadWarning (UserWarning)   a read may not return the whole table
     SkillWarning (UserWarning)            the files of an agent skill are not what its server lists
@@ -121,9 +122,53 @@ def _shown(text: str) -> str:
 _LIMITS = frozenset((errno.EMFILE, errno.ENFILE))
 
 
-def limit_reached(error: BaseException) -> UsageError | None:
-    """Return a ``UsageError`` if ``error``, which may come from an import, means too many open files; otherwise
-    ``None``."""
+# The number of bytes in the messages of Arrow and NumPy. Arrow's "malloc of size 64 failed" has no unit.
+_ASKED = re.compile(r"size (\d+)|allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB|PiB|EiB)")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# No valid data needs an array of this size: a column of one batch has less than 2 GiB.
+_IMPLAUSIBLE = 1 << 32
+
+
+def check_memory(error: BaseException) -> None:
+    """Raise ``OutOfMemoryError`` if ``error`` is a ``MemoryError``, such as Arrow's.
+
+    Every handler that treats an error of decoding as damaged data must call this first. A request for more memory than
+    any valid data needs is not lack of memory: the sizes in the data are wrong.
+    """
+    lack = lack_of_memory(error)
+    if lack is not None:
+        raise lack from None
+
+
+def lack_of_memory(error: BaseException) -> OutOfMemoryError | None:
+    """Return the error that ``check_memory`` raises, if any."""
+    if not isinstance(error, MemoryError):
+        return None
+    if isinstance(error, OutOfMemoryError):
+        return error
+    asked = _asked_bytes(error)
+    if asked is not None and asked >= _IMPLAUSIBLE:
+        return None
+    what = "memory" if asked is None else f"{asked:,} bytes of memory"
+    return OutOfMemoryError(
+        f"The system refused {what} to this process. Raise the limit of the process or its container (in Spark: "
+        "'spark.executor.pyspark.memory' or 'spark.executor.memoryOverhead'), take the rows as 'to_batches()', or "
+        "lower 'max_bytes_in_flight' or 'batch_rows' of ReadOptions."
+    )
+
+
+def _asked_bytes(error: MemoryError) -> int | None:
+    found = _ASKED.search(str(error))
+    if found is None:
+        return None
+    return int(found[1]) if found[1] else int(float(found[2]) * 1024 ** _UNITS.index(found[3]))
+
+
+def limit_reached(error: BaseException) -> DeltaSharingError | None:
+    """Return an ``OutOfMemoryError`` or ``UsageError`` if ``error``, which may come from an import, means lack of
+    memory or too many open files; otherwise ``None``."""
+    if isinstance(error, MemoryError):
+        return lack_of_memory(error)
     if not isinstance(error, OSError) or error.errno not in _LIMITS:
         return None
     return UsageError(
@@ -137,7 +182,7 @@ def within_limits() -> Iterator[None]:
     """Raise the result of ``limit_reached``, if there is one, instead of an error of the block."""
     try:
         yield
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         refusal = limit_reached(error)
         if refusal is None:
             raise
@@ -163,7 +208,8 @@ def about_table(table: str, query_id: str | None = None) -> Iterator[None]:
 def about_file(table: str | None, file_id: str | None) -> Iterator[None]:
     """Add the table and the id of its file to errors of the block that lack them."""
     try:
-        yield
+        with within_limits():
+            yield
     except DeltaSharingError as error:
         error.table = error.table or table
         error.file_id = error.file_id or file_id
@@ -298,6 +344,10 @@ class DataError(DeltaSharingError):
 
 class SchemaChangeError(DataError):
     """The schema changed within the range, so that one read or stream cannot cover all of it."""
+
+
+class OutOfMemoryError(DeltaSharingError, MemoryError):
+    """The process may not have as much memory as the operation needs. Nothing is wrong with the data."""
 
 
 class IncompleteReadWarning(UserWarning):

@@ -98,7 +98,7 @@ def _reached(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
 
 
 def _limits(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    reached = next((cause for cause in causes if limit_reached(cause)), None)
+    reached = next((cause for cause in causes if isinstance(cause, OSError) and limit_reached(cause)), None)
     if reached is None:
         return None
     # A retry may succeed, because other requests may end meanwhile.

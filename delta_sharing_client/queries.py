@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import OutOfMemoryError, UsageError
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.table import SharedTable
 
@@ -72,6 +72,11 @@ def errors_of(client: SharingClient) -> Iterator[None]:
     duckdb = optional.load("duckdb", "duckdb")
     try:
         yield
+    except duckdb.OutOfMemoryException as error:
+        raise OutOfMemoryError(
+            f"DuckDB has too little memory for the SQL. {' '.join(str(error).split())} Raise its limit with "
+            "'SET memory_limit'."
+        ) from None
     except duckdb.Error as error:
         missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
         if missing is None:

@@ -56,7 +56,7 @@ from delta_sharing_client.delta.log.writer import UNFINISHED, add_checkpoint, ap
 from delta_sharing_client.delta.paths import logical_file_key, shared_file_key, without_query
 from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot, Want
-from delta_sharing_client.errors import DataError, ProtocolError, UsageError
+from delta_sharing_client.errors import DataError, ProtocolError, UsageError, check_memory
 from delta_sharing_client.fetch.file_target import Workshop, download
 from delta_sharing_client.fetch.place import Checksum
 from delta_sharing_client.fetch.report import ScanReport
@@ -511,7 +511,8 @@ class Copies:
                     if attempt is Attempt.IN_ONE_RESPONSE or (attempt and file.size > MOST_IN_ONE_RESPONSE):
                         raise stale.ended() from None
                     attempt = Attempt(attempt + 1)
-                except pa.ArrowException:
+                except pa.ArrowException as error:
+                    check_memory(error)
                     raise file.error(DataError, "it should be a Parquet file, but has no Parquet footer") from None
                 else:
                     return target.digest

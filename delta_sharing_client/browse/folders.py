@@ -16,7 +16,7 @@ from delta_sharing_client.assets.skill_file import SKILL_FILE, compare
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
 from delta_sharing_client.browse.session import ASKED_FROM, ReadyFile, Session
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import UsageError, check_memory
 from delta_sharing_client.fetch.place import Refused
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.int96 import Int96File
@@ -206,7 +206,8 @@ def _parquet(stream: io.BufferedReader) -> dict[str, object]:
         batch = next(batches, None)
         shown_schema = pa.schema([schema.field(name) for name in names]) if batch is None else batch.schema
         return {**facts, **cells_of([] if batch is None else [batch], shown_schema)}
-    except ARROW_ERRORS:
+    except ARROW_ERRORS as error:
+        check_memory(error)
         raise UsageError(
             "The file begins like a Parquet file, but cannot be read as one: it is damaged or encrypted. Ask the "
             "provider."

@@ -25,6 +25,7 @@ from delta_sharing_client.errors import (
     DataError,
     DeltaSharingError,
     NotFoundError,
+    OutOfMemoryError,
     ProfileError,
     ProtocolError,
     RequestError,
@@ -84,6 +85,7 @@ _CODES: tuple[tuple[type[DeltaSharingError], ExitCode], ...] = (
     (ProtocolError, ExitCode.SERVER),
     (UnsupportedFeatureError, ExitCode.DATA),
     (DataError, ExitCode.DATA),
+    (OutOfMemoryError, ExitCode.USAGE),
 )
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, check_memory
 
 MOST_BYTES = 1 << 29
 """An Avro file that decompresses to more than this is refused."""
@@ -76,7 +76,8 @@ def read_avro(
     """
     try:
         return _open(data, _Schema(name, frozenset(without), None if keys is None else frozenset(keys)), names)
-    except _DAMAGED:
+    except _DAMAGED as error:
+        check_memory(error)
         raise _damaged(name, "its header ends early or cannot be decoded") from None
 
 
@@ -173,7 +174,8 @@ def _blocks(
                 raise _damaged(name, "a block does not end with the file's sync marker")
             at += size + _SYNC_BYTES
             plain = decompress(body, left)
-        except _DAMAGED:
+        except _DAMAGED as error:
+            check_memory(error)
             raise _damaged(name, "a block ends early or cannot be decompressed") from None
         left -= len(plain)
         if left < 0:
@@ -187,7 +189,8 @@ def _records(blocks: Iterator[tuple[int, bytes]], reader: Read, name: str) -> It
         for _ in range(count):
             try:
                 record, at = reader(block, at)
-            except _DAMAGED:
+            except _DAMAGED as error:
+                check_memory(error)
                 raise _damaged(name, "a record ends early or cannot be decoded") from None
             yield record
         if at != len(block):

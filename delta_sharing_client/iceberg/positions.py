@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, check_memory
 from delta_sharing_client.iceberg.deletes import FILE_PATH_FIELD_ID, POSITION_FIELD_ID
 from delta_sharing_client.parquet.footer import Footer, open_file
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
@@ -51,6 +51,7 @@ def read_positions(data: bytes, records: int, name: str) -> PositionDeletes:
         error.file_id = error.file_id or name
         raise
     except ARROW_ERRORS as error:
+        check_memory(error)
         raise _wrong(name, f"it cannot be decoded ({type(error).__name__})") from None
     return PositionDeletes({path: _vector(parts, name) for path, parts in by_path.items()})
 

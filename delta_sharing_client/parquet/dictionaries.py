@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from delta_sharing_client.errors import check_memory
 from delta_sharing_client.parquet.page_index import UNREADABLE, PageHeader, unpack
 
 # The number of bytes of the length before each string.
@@ -23,7 +24,8 @@ def longest_text(chunk: memoryview, dictionary: tuple[PageHeader, int], codec: i
         return None
     try:
         body = unpack(pa.py_buffer(chunk[at : at + page.compressed]), codec, page.uncompressed)
-    except _DAMAGED:
+    except _DAMAGED as error:
+        check_memory(error)
         return None
     # Most dictionaries do not need the last method, which is slow.
     for measure in (_equal_length, _longest_under_256, _longest_on_a_walk):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.arrow_forms import is_view
-from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError, check_memory
 from delta_sharing_client.int96 import int96_leaves, raw_footer, with_trailer
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.shortcuts import SHORTCUTS
@@ -139,7 +139,8 @@ def open_file(data: pa.Buffer) -> tuple[Footer, pq.ParquetReader | None]:
     try:
         file = open_reader(pa.BufferReader(data))
         plain = _plain_schema(file, footer)
-    except ARROW_ERRORS:
+    except ARROW_ERRORS as error:
+        check_memory(error)
         plain = None
     if plain is None:
         return parse_footer(data, data.size), None  # raises the error, or works without the stored Arrow schema
@@ -152,6 +153,7 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         file = open_reader(pa.BufferReader(_MAGIC + footer))
         metadata = file.metadata
     except ARROW_ERRORS as error:
+        check_memory(error)
         if _UNKNOWN_TYPE in str(error):
             raise UnsupportedFeatureError(
                 f"The file has a column of a Parquet type that pyarrow {pa.__version__} does not know. Update pyarrow: "
@@ -163,6 +165,7 @@ def _read(footer: bytes) -> tuple[pq.FileMetaData, pa.Schema]:
         _check_names(file.schema_arrow)
         return metadata, file.schema_arrow
     except ARROW_ERRORS as error:
+        check_memory(error)
         raise DataError(f"The schema in the Parquet footer cannot be decoded: {error}.") from None
 
 

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
-"""The exceptions that Arrow raises for damaged data; the first is the base class of Arrow's own."""
+"""The exceptions that Arrow raises for damaged data; the first is the base class of Arrow's own. A handler calls
+``check_memory`` first."""
 
 # Arrays of smaller files waste little memory, and mimalloc allocates them faster.
 _LARGE = 1024 * 1024

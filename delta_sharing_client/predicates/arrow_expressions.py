@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.errors import check_memory
 from delta_sharing_client.predicates.arrow import KERNELS
 from delta_sharing_client.predicates.engines import Unsaid, UnsaidError, constant, constants, true_column, weaker
 from delta_sharing_client.predicates.functions import ROWS
@@ -193,7 +194,8 @@ def parse(expression: pc.Expression) -> Node | None:
     try:
         (buffer,) = expression.__reduce__()[1]
         batch = pa.ipc.open_file(buffer).get_batch(0)
-    except (pa.ArrowException, ValueError, TypeError, AttributeError):
+    except (pa.ArrowException, ValueError, TypeError, AttributeError) as error:
+        check_memory(error)
         return None
     try:
         entries = _entries(batch.schema)

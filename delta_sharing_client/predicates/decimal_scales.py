@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc
 
-from delta_sharing_client.errors import UnsupportedFeatureError
+from delta_sharing_client.errors import UnsupportedFeatureError, check_memory
 from delta_sharing_client.predicates.arrow import KERNELS
 from delta_sharing_client.predicates.arrow_expressions import MATCH_NULLS, CallNode, ConstantNode, Node, parse
 from delta_sharing_client.predicates.tree import Column
@@ -51,7 +51,8 @@ def exact(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
         if node is None:
             raise _UnknownError
         rebuilt, is_changed = _rebuilt(node, schema)
-    except (_UnknownError, pa.ArrowException, TypeError, ValueError):
+    except (_UnknownError, pa.ArrowException, TypeError, ValueError) as error:
+        check_memory(error)
         raise UnsupportedFeatureError(
             f"The expression '{expression}' may compare decimals of different scales, which pyarrow {pa.__version__} "
             "does incorrectly. Update pyarrow to version 22 or newer, or use SQL text as the filter of scan().",

@@ -19,7 +19,7 @@ from delta_sharing_client.delta.data_types import (
     StructField,
     StructType,
 )
-from delta_sharing_client.errors import DataError
+from delta_sharing_client.errors import DataError, check_memory
 
 
 def has_default(item: StructField) -> bool:
@@ -63,7 +63,8 @@ def _requires_values(arrow: pa.DataType) -> bool:
 def _scalar(item: StructField, arrow: pa.DataType, default: object) -> pa.Scalar:
     try:
         return _parsed(item.type, arrow, default)
-    except (ValueError, TypeError, ArithmeticError, DataError, pa.ArrowException):
+    except (ValueError, TypeError, ArithmeticError, DataError, pa.ArrowException) as error:
+        check_memory(error)
         raise DataError(
             f"The initial default of column {item.name!r} must be a value of its type {_named(item.type)}, found "
             f"{str(default)[:60]!r}. Ask the provider to correct the table."

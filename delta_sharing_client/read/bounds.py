@@ -16,6 +16,7 @@ from delta_sharing_client.delta.data_types import StructField, StructType
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.value_bounds import UNKNOWN, Footer
+from delta_sharing_client.errors import check_memory
 from delta_sharing_client.parquet.chunks import Chunks, Plain
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.predicates.tree import Expression
@@ -98,5 +99,6 @@ def typed_bounds(bounds: tuple[Plain, Plain] | None, field: StructField, stored:
         return UNKNOWN
     try:
         return row.footer(*bounds, stored)
-    except (ValueError, TypeError, ArithmeticError, NotImplementedError, pa.ArrowException):
+    except (ValueError, TypeError, ArithmeticError, NotImplementedError, pa.ArrowException) as error:
+        check_memory(error)
         return UNKNOWN

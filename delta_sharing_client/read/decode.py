@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
-from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.errors import DataError, DeltaSharingError, check_memory
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.parquet.byte_ranges import ByteBlock, SparseFile
 from delta_sharing_client.parquet.chunks import ColumnChunk
@@ -308,10 +308,11 @@ class FileDecoder:
 
 
 def _decoding(step: Callable[..., T], *values: Any) -> T:
-    """Run one step of decoding. Raises ``DataError`` in place of Arrow's errors."""
+    """Run one step of decoding. Raises ``DataError`` or ``OutOfMemoryError`` in place of Arrow's errors."""
     try:
         return step(*values)
     except ARROW_ERRORS as error:
+        check_memory(error)
         raise DataError(f"The Parquet data cannot be decoded: {scrub(str(error))}.") from None
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import WAS_UNKNOWN_KEY
-from delta_sharing_client.errors import DataError, about_file
+from delta_sharing_client.errors import DataError, about_file, check_memory
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -129,7 +129,8 @@ class EqualityDeletes:
     def _decoded(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:
         try:
             return self._columns(data, ref)
-        except ARROW_ERRORS:
+        except ARROW_ERRORS as error:
+            check_memory(error)
             raise DataError("The equality delete file is damaged: its Parquet data cannot be decoded.") from None
 
     def _columns(self, data: pa.Buffer, ref: EqualityDeletesRef) -> pa.Table:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import is_view
+from delta_sharing_client.errors import check_memory
 from delta_sharing_client.parquet.excerpt import excerpt, unpacked_size
 from delta_sharing_client.parquet.page_index import UNREADABLE
 from delta_sharing_client.read.layout import Layout
@@ -95,13 +96,18 @@ def read_group(layout: Layout, group: int, names: list[str], chunks: dict[int, m
         file = excerpt(layout.footer.data.to_pybytes(), group, rows, parts)
         frame = polars.read_parquet(file, columns=names)
         batches = frame.select(names).to_arrow(compat_level=polars.CompatLevel.newest()).to_batches()
-    except (*UNREADABLE, polars.exceptions.PolarsError, polars.exceptions.PanicException, pa.ArrowException, OSError):
+    except (*UNREADABLE, *_errors_of(polars), pa.ArrowException, OSError) as error:
+        check_memory(error)
         return None
     fields = [layout.footer.arrow.field(name).type for name in names]
     expected = [_VIEWS.get(data_type, data_type) for data_type in fields]
     if len(batches) != 1 or batches[0].num_rows != rows or batches[0].schema.types != expected:
         return None
     return batches[0]
+
+
+def _errors_of(polars: Any) -> tuple[type[BaseException], ...]:
+    return (polars.exceptions.PolarsError, polars.exceptions.PanicException)
 
 
 def filtered(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:

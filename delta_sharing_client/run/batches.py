@@ -17,7 +17,7 @@ from typing import TypeVar, Union
 
 import pyarrow as pa
 
-from delta_sharing_client.errors import DeltaSharingError, UsageError, limit_reached
+from delta_sharing_client.errors import DeltaSharingError, OutOfMemoryError, UsageError, limit_reached
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.read.rows import Item
@@ -137,7 +137,10 @@ class _Read:
                 news.query_id = news.query_id or self.context.query_id
                 if self.context.advise is not None:
                     self.context.advise(news)
-            raise limit_reached(news) or news
+            limit = limit_reached(news)
+            if isinstance(limit, OutOfMemoryError):
+                limit.table = limit.table or self.context.table
+            raise limit or news
 
     def next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch of the taken rows; ``None`` if more rows are needed or the read is over."""

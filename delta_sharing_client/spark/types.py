@@ -30,7 +30,7 @@ from delta_sharing_client.delta.data_types import (
 )
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.delta.type_rows import TYPES
-from delta_sharing_client.errors import DataError, SchemaChangeError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.errors import DataError, SchemaChangeError, UnsupportedFeatureError, UsageError, check_memory
 from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
@@ -246,6 +246,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         try:
             columns.append(conform_array(batch.column(position), field.type))
         except pa.ArrowException as error:
+            check_memory(error)
             raise DataError(f"Column '{field.name}' does not fit the type '{field.type}': {error}.") from None
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))

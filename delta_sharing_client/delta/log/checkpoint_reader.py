@@ -34,7 +34,7 @@ from delta_sharing_client.delta.partition_values import binary_text
 from delta_sharing_client.delta.paths import is_absolute
 from delta_sharing_client.delta.snapshot import Want
 from delta_sharing_client.delta.value_texts import non_finite
-from delta_sharing_client.errors import DataError, ProtocolError
+from delta_sharing_client.errors import DataError, ProtocolError, check_memory
 from delta_sharing_client.instants import NANOS_PER_DAY, OFFSETS_WITH_SECONDS_END, format_date
 from delta_sharing_client.int96 import Int96File
 
@@ -171,6 +171,7 @@ def _opened(directory: LogDirectory, path: str) -> Iterator[Int96File]:
                 raise ProtocolError(f"The checkpoint file '{name}' must have each column once, found {names}.")
             yield parquet
     except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
+        check_memory(error)
         reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         raise DataError(f"The checkpoint file '{name}' cannot be read: {reason}.") from None
 
@@ -238,6 +239,7 @@ class FileActions:
         try:
             values = self._column_values(array, kind)
         except (pa.ArrowException, TypeError, ValueError, msgspec.ValidationError) as error:
+            check_memory(error)
             raise ProtocolError(
                 f"The field '{self._column}.{name}' of '{self._source}' has the wrong type: {error}."
             ) from None
@@ -252,7 +254,8 @@ class FileActions:
             return [None] * len(parsed)
         try:
             return statistics_texts(parsed, f"{self._column}.stats_parsed", self._instants)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            check_memory(error)
             # Statistics are optional; a file without them is not skipped.
             return [None] * len(parsed)
 
@@ -260,6 +263,7 @@ class FileActions:
         try:
             return partition_texts(parsed, f"{self._column}.partitionValues_parsed", self._instants)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            check_memory(error)
             raise ProtocolError(
                 f"The field '{self._column}.partitionValues_parsed' of '{self._source}' cannot be read: {error}."
             ) from None
@@ -322,6 +326,7 @@ def other_rows(column: pa.Array, kind: type[Any], source: str) -> Iterator[Actio
     try:
         documents = [_plain(row, rows.type) for row in rows.to_pylist()]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        check_memory(error)
         raise ProtocolError(f"A {ACTION_NAMES[kind]!r} row of '{source}' cannot be read: {error}.") from None
     for document in documents:
         yield convert_action(document, kind, source)
