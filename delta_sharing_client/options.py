@@ -140,9 +140,10 @@ class ReadOptions:
         of a snapshot without filter and limit. The default is an ``IncompleteReadWarning``, because a share may contain
         a part of a table.
     storage_options:
-        Settings of object stores: ``endpoint``, and for S3 ``region``,
-        ``virtual_hosted_style_request`` and ``request_payer``. Others come from the environment variable
-        ``DELTA_SHARING_STORAGE_OPTIONS``, a JSON object; see docs/directory-access.md.
+        Settings of object stores: ``endpoint``, and for S3 ``region``, ``virtual_hosted_style_request`` and
+        ``request_payer``; and your own credentials for Iceberg tables whose catalog gives none (docs/iceberg.md).
+        Others come from the environment variable ``DELTA_SHARING_STORAGE_OPTIONS``, a JSON object; see
+        docs/directory-access.md.
     proxy:
         URL of the proxy for all requests; an empty string for none. ``None``: the environment variables
         ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.

@@ -1,18 +1,18 @@
 """The read-only Iceberg REST catalog of a sharing server (OpenSharing protocol, "Iceberg tables").
 
-A share is a warehouse, a schema is a namespace of one level. Requests, time limits, retries and sign-in work as in the
-sharing protocol.
+A share is a warehouse, a schema is a namespace. If a namespace has several levels, the schema's name has dots between
+their names. Requests, time limits, retries and sign-in work as in the sharing protocol.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar, Union
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, Union
 from urllib.parse import unquote
 
 import msgspec
 
-from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.errors import NotFoundError, ProtocolError
 from delta_sharing_client.protocol.listings import PageTokens
 from delta_sharing_client.protocol.loose import MALFORMED, problem_of
 from delta_sharing_client.protocol.names import AssetName, check_name
@@ -26,12 +26,20 @@ T = TypeVar("T")
 PageT = TypeVar("PageT", bound="_Page")
 
 _DELEGATION = {"X-Iceberg-Access-Delegation": "vended-credentials"}
-_PREFIX = "prefix"
+_PREFIX, _SEPARATOR = "prefix", "namespace-separator"
+_USUAL_SEPARATOR = "\x1f"
 
 
 class _Config(msgspec.Struct):
     overrides: Union[dict[str, str], None] = None
     defaults: Union[dict[str, str], None] = None
+
+
+class _Configuration(NamedTuple):
+    """The prefix of a share's paths, and what separates the levels of a namespace in them."""
+
+    prefix: str
+    separator: str
 
 
 class _Page(msgspec.Struct, rename="kebab"):
@@ -66,37 +74,61 @@ class Catalog:
         doing = f"Listing the Iceberg namespaces of share {share}"
         path = (*self._path(share), "namespaces")
         names = self._pages(path, _Namespaces, doing, lambda page: page.namespaces or [])
-        # A share has no deeper namespaces.
-        return [namespace[0] for namespace in names if len(namespace) == 1]
+        # Catalogs list the first level unless they are asked for one namespace's children.
+        return [".".join(namespace) for namespace in names if namespace]
 
     def tables(self, share: str, schema: str) -> list[str]:
         """Return the names of the Iceberg tables of a schema."""
         doing = f"Listing the Iceberg tables of schema {share}.{schema}"
-        path = (*self._path(share), "namespaces", check_name(schema, "schema"), "tables")
-        identifiers = self._pages(path, _Tables, doing, lambda page: page.identifiers or [])
-        return [item.name for item in identifiers]
+
+        def listed(namespace: str) -> list[_Identifier]:
+            path = (*self._path(share), "namespaces", namespace, "tables")
+            return self._pages(path, _Tables, doing, lambda page: page.identifiers or [])
+
+        return [item.name for item in self._of_namespace(share, check_name(schema, "schema"), listed)]
 
     def load(self, table: AssetName) -> LoadedTable:
         """Return a table's metadata, and credentials for its files."""
         # Imported here, because it needs Arrow, whose import takes longer than a listing.
         from delta_sharing_client.iceberg.metadata import LoadedTable
 
-        doing = f"Loading the Iceberg table {table}"
-        path = (*self._path(table.share), "namespaces", table.schema, "tables", table.name)
-        request = Request(
-            method="GET",
-            path=path,
-            doing=doing,
-            table=str(table),
-            headers=_DELEGATION,
-            to_catalog=True,
-        )
-        return self._response(request, LoadedTable)
+        def loaded(namespace: str) -> LoadedTable:
+            request = Request(
+                method="GET",
+                path=(*self._path(table.share), "namespaces", namespace, "tables", table.name),
+                doing=f"Loading the Iceberg table {table}",
+                table=str(table),
+                headers=_DELEGATION,
+                to_catalog=True,
+            )
+            return self._response(request, LoadedTable)
+
+        return self._of_namespace(table.share, table.schema, loaded)
+
+    def _of_namespace(self, share: str, schema: str, request: Callable[[str], T]) -> T:
+        """Return the response of ``request`` for the namespace of a schema, in the form for a path.
+
+        A name with a dot is that of a namespace with one level or, if there is none, with several.
+        """
+        try:
+            return request(schema)
+        except NotFoundError:
+            if "." not in schema:
+                raise
+            try:
+                return request(schema.replace(".", self._configuration(share).separator))
+            except NotFoundError:
+                pass
+            raise
 
     def _path(self, share: str) -> tuple[str, ...]:
-        """Return the path of a share's endpoints. Its prefix is requested once per share."""
-        prefix: str | None = self._rest.known.get(("prefix", share))
-        if prefix is None:
+        """Return the path of a share's endpoints."""
+        return ("v1", *_segments(self._configuration(share).prefix, share))
+
+    def _configuration(self, share: str) -> _Configuration:
+        """Return the catalog's configuration of a share, which is requested once per share."""
+        known: _Configuration | None = self._rest.known.get(("catalog", share))
+        if known is None:
             request = Request(
                 method="GET",
                 path=("v1", "config"),
@@ -105,9 +137,13 @@ class Catalog:
                 to_catalog=True,
             )
             config = self._response(request, _Config)
-            prefix = (config.overrides or {}).get(_PREFIX) or (config.defaults or {}).get(_PREFIX) or ""
-            self._rest.known["prefix", share] = prefix
-        return ("v1", *_segments(prefix, share))
+            prefix, separator = (
+                (config.overrides or {}).get(name) or (config.defaults or {}).get(name) or ""
+                for name in (_PREFIX, _SEPARATOR)
+            )
+            known = _Configuration(prefix, unquote(separator) or _USUAL_SEPARATOR)
+            self._rest.known["catalog", share] = known
+        return known
 
     def _pages(
         self,

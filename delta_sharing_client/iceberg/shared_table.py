@@ -40,8 +40,9 @@ from delta_sharing_client.plan.tasks import ScanStream
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg
+from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg, gives_credentials
 from delta_sharing_client.storage.opening import open_place
+from delta_sharing_client.storage.own_credentials import own_credentials
 
 # Properties that name locations for files outside the table's location.
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
@@ -166,10 +167,11 @@ class _Reload:
     name: AssetName
     root: str
     location: str
+    options: ReadOptions
 
     def __call__(self) -> StorageCredentials:
         loaded = Catalog(self.rest).load(self.name)
-        return from_iceberg(_config_for(loaded, self.location), self.root)
+        return _credentials(loaded, self.location, self.root, self.options)
 
 
 class _Places:
@@ -188,11 +190,11 @@ class _Places:
         return vars(self) | {"_given": None}
 
     def __call__(self, root: str, location: str) -> Place:
-        provider = _Reload(self._rest, self._name, root, location)
+        provider = _Reload(self._rest, self._name, root, location, self._options)
         is_local = root.startswith("file:")
         credentials = None
         if self._given is not None and not is_local:
-            credentials = from_iceberg(_config_for(self._given, location), root)
+            credentials = _credentials(self._given, location, root, self._options)
         return open_place(
             root,
             provider,
@@ -204,9 +206,24 @@ class _Places:
         )
 
 
-def _config_for(loaded: LoadedTable, location: str) -> Mapping[str, str]:
+def _credentials(loaded: LoadedTable, location: str, root: str, options: ReadOptions) -> StorageCredentials:
+    """Return the catalog's credentials for a location in the store ``root``, or else the recipient's own."""
+    config = _config_for(loaded, location)
+    if config is None or not gives_credentials(config, root):
+        own = own_credentials(root, config or {}, options)
+        if own is not None:
+            return own
+        if config is None:
+            raise ProtocolError(
+                f"The catalog must give credentials for the table's files in '{location}', found none. If you have "
+                "credentials of your own for the store, set them in 'storage_options' (docs/iceberg.md)."
+            )
+    return from_iceberg(config, root)
+
+
+def _config_for(loaded: LoadedTable, location: str) -> Mapping[str, str] | None:
     """Return the configuration with the credentials for a location: those with the longest matching prefix, or else the
-    table's configuration."""
+    table's configuration; ``None`` if there is none."""
     matching = [
         credential
         for credential in loaded.storage_credentials or ()
@@ -214,9 +231,7 @@ def _config_for(loaded: LoadedTable, location: str) -> Mapping[str, str]:
     ]
     best = max(matching, key=lambda credential: len(credential.prefix), default=None)
     config = loaded.config or {}
-    if best is None and not config:
-        raise ProtocolError(f"The catalog must give credentials for the table's files in '{location}', found none.")
     if best is None:
-        return config
+        return config or None
     shared = {name: value for name, value in config.items() if not name.startswith(_SECRET_PROPERTIES)}
     return {**shared, **best.config}

@@ -214,6 +214,15 @@ def from_iceberg(config: Mapping[str, str], location: str) -> StorageCredentials
     return StorageCredentials(cloud=cloud, secrets=_secret(given), expires_ms=_milliseconds(ends), settings=settings)
 
 
+def gives_credentials(config: Mapping[str, str], location: str) -> bool:
+    """Return whether a ``config`` from an Iceberg REST catalog has credentials for the store of ``location``, complete
+    or not."""
+    scheme = location.partition("://")[0].lower()
+    if scheme.startswith(("abfs", "wasb")):
+        return any(name.startswith(_SAS) for name in config)
+    return any(config.get(name) for name in ((_OAUTH,) if scheme in ("gs", "gcs") else _S3))
+
+
 def _milliseconds(text: str | None) -> int | None:
     if text is None:
         return None

@@ -217,6 +217,8 @@ class Azure:
 
     def request(self, url: str, credentials: StorageCredentials) -> tuple[str, dict[str, str]]:
         _check_sendable(credentials)
+        if (token := credentials.reveal("token")) is not None:
+            return url, {"Authorization": f"Bearer {token}", "x-ms-version": _AZURE_VERSION}
         signature = (credentials.reveal("sas_token") or "").lstrip("?")
         # A "+" is part of the signature, but a server would read it as a space.
         signature = quote(signature, safe="%&=/:,;@!$'()*-._~")

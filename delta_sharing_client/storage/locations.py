@@ -9,13 +9,25 @@ import os
 from delta_sharing_client.errors import ProtocolError, UsageError
 from delta_sharing_client.network import Allowed, unfetchable
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.storage.credentials import AWS, R2, StorageCredentials
+from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, StorageCredentials
 
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
 _OPTIONS_VARIABLE = "DELTA_SHARING_STORAGE_OPTIONS"
 ONLY_S3 = ("region", "virtual_hosted_style_request", "request_payer")
 """Settings of S3 alone; other stores ignore them, because one environment variable has the settings of all stores."""
 
+# The options of each secret of the recipient's own, by cloud; the first name is the usual one.
+OWN_SECRETS = {
+    AWS: {
+        "access_key_id": ("access_key_id", "aws_access_key_id"),
+        "secret_access_key": ("secret_access_key", "aws_secret_access_key"),
+        "session_token": ("session_token", "aws_session_token"),
+    },
+    AZURE: {"sas_token": ("sas_token", "azure_storage_sas_token"), "token": ("token", "bearer_token")},
+    GOOGLE: {"token": ("token", "bearer_token")},
+}
+OWN_ACCOUNT = ("account_name", "azure_storage_account_name")
+_OF_CREDENTIALS = {*OWN_ACCOUNT, *(name for own in OWN_SECRETS.values() for names in own.values() for name in names)}
 SCHEMES = ("abfss", "gs", "r2", "s3")
 """The schemes of locations in object stores."""
 
@@ -72,11 +84,21 @@ class StoreSettings:
             reason = unfetchable(stated["endpoint"], self.allowed)
             if reason is not None:
                 raise ProtocolError(f"The server names an endpoint of the store that is not allowed: found {reason}.")
-        stated.update(_from_environment())
-        stated.update({name: str(value) for name, value in dict(self.options.storage_options).items()})
+        own = user_settings(self.options)
+        stated.update({name: value for name, value in own.items() if name not in _OF_CREDENTIALS})
         if credentials.cloud not in (AWS, R2):
             stated = {name: value for name, value in stated.items() if name not in ONLY_S3}
         return stated
+
+
+def user_settings(options: ReadOptions) -> dict[str, str]:
+    """Return the settings of stores in the environment and in ``options``, which take precedence.
+
+    Raises ``UsageError`` if those in the environment are malformed.
+    """
+    own = _from_environment()
+    own.update({name: str(value) for name, value in dict(options.storage_options).items()})
+    return own
 
 
 def _from_environment() -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pytest
@@ -36,9 +37,10 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.iceberg.catalog import Catalog
 from tests.effort import sample
 from tests.iceberg.hand_made import HandMade
-from tests.iceberg.server import SCHEMA, TOKEN, IcebergServer, iceberg_server
+from tests.iceberg.server import SCHEMA, SHARE, TOKEN, IcebergServer, iceberg_server
 from tests.iceberg.warehouse import Warehouse, rows_of
 
 COLUMNS = [
@@ -549,9 +551,9 @@ def test_listings_include_tables_of_the_catalog(made: HandMade, server: IcebergS
         "ice.n.delta", "ice.n.both", "ice.n.t1", "ice.n.t2", "ice.n.t3",
     ]  # fmt: skip
     assert len(client.list_all_tables()) == 5
-    assert [schema.name for schema in client.list_schemas("ice")] == list(client["ice"]) == ["n"]
+    assert [schema.name for schema in client.list_schemas("ice")] == list(client["ice"]) == ["n", "deep.er"]
     server.schemas, server.delta_status = ["other"], 404
-    assert [schema.name for schema in client.list_schemas("ice")] == ["other", "n"]
+    assert [schema.name for schema in client.list_schemas("ice")] == ["other", "n", "deep.er"]
     with pytest.raises(NotFoundError):
         client.list_schemas("none")
     assert client.list_tables("ice.n")[2].formats == ("iceberg",)
@@ -620,6 +622,42 @@ def test_prefix_is_percent_encoded_once(server: IcebergServer, prefix: str, path
 
     expected = "/".join(filter(None, ("/iceberg/v1", path, f"namespaces/{SCHEMA}/tables/t")))
     assert [one for one in server.requests if one.startswith("/iceberg") and "/tables/" in one] == [expected]
+
+
+def _namespaced(server: IcebergServer, namespace: str, separator: str | None = None) -> None:
+    """Let the server have its table in one namespace only, whose levels are separated by ``separator``."""
+    answer = server.answer
+
+    def answered(path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
+        steps = [unquote(step) for step in path.strip("/").split("/")]
+        if "namespaces" not in steps or len(steps) <= steps.index("namespaces") + 1:
+            status, body = answer(path, query)
+            if "config" in steps and separator is not None:
+                body["overrides"]["namespace-separator"] = quote(separator)
+            return status, body
+        place = steps.index("namespaces") + 1
+        if steps[place] != namespace:
+            return 404, {"error": {"message": "no", "type": "NoSuchTableException", "code": 404}}
+        return answer("/".join([*steps[:place], SCHEMA, *steps[place + 1 :]]), query)
+
+    server.answer = answered  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "separator"), [("a\x1fb", None), ("a.b", None), ("a.b", "."), ("a/b", "/"), ("a\x1fb", "\x1f")]
+)
+def test_nested_namespace_is_a_schema_with_dots(made: HandMade, namespace: str, separator: str | None) -> None:
+    with iceberg_server() as server:
+        _committed(made, ROWS)
+        server.share("t", made.metadata)
+        _namespaced(server, namespace, separator)
+        client = ds.SharingClient(server.profile)
+
+        assert client.table(f"{SHARE}.`a.b`.t", format="iceberg").to_arrow().num_rows == len(ROWS)
+        catalog = Catalog(client.rest)
+        assert catalog.tables(SHARE, "a.b") == ["t"]
+        with pytest.raises(NotFoundError):
+            client.table(f"{SHARE}.`a.c`.t", format="iceberg").to_arrow()
 
 
 def test_catalog_configuration_is_requested_once(made: HandMade, server: IcebergServer) -> None:
