@@ -414,6 +414,6 @@ def _share_name(share: Share | str) -> str:
 
 async def _asynchronously(call: Callable[[], T]) -> T:
     # Imported here, because only coroutines need it.
-    from delta_sharing_client.run.batches import asynchronously
+    from delta_sharing_client.run.loop import asynchronously
 
     return await asynchronously(call)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from delta_sharing_client.errors import (
     AuthError,
@@ -36,6 +38,10 @@ from delta_sharing_client.storage.opening import OpenedPlace, place_of_asset
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.files import FileAsset
+
+
+Patterns = Union[str, Sequence[str]]
+"""One pattern with shell wildcards, or several."""
 
 
 class Opening:
@@ -86,9 +92,11 @@ class Directory:
             lambda: interruptible(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
         )
 
-    def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> FileListing:
+    def files(
+        self, path: str = "", pattern: Patterns | None = None, *, exclude: Patterns = (), recursive: bool = True
+    ) -> FileListing:
         folder = checked_path(path, self.ref)
-        return FileListing(self, folder, matcher(pattern), recursive)
+        return FileListing(self, folder, matcher(pattern, exclude), recursive)
 
     def pages(self, folder: str, *, recursive: bool) -> Iterator[Page]:
         """List the files of ``folder`` in pages; none if it does not exist. Errors as for ``FileAsset.files``."""
@@ -138,7 +146,9 @@ class Directory:
 
     def read_bytes(self, path: str) -> bytes:
         path = self._file(path)
-        return bytes(loop.call(self.read(path)))
+        running = loop.Running(lambda: self.read(path))
+        loop.on_cancellation(running.cancel)
+        return bytes(running.result())
 
     async def read(self, path: str, file: StoredFile | None = None, wanted: ByteRange | None = None) -> memoryview:
         """Return the bytes of a file, or those of ``wanted``, which is only possible with the facts about the
@@ -210,6 +220,7 @@ class FileListing(Iterator[StoredFile]):
         self._ready: deque[StoredFile] = deque()
         self._pages: AsyncGenerator[Page, None] | None = None
         self._has_ended = False
+        loop.on_cancellation(self.close)
 
     def __next__(self) -> StoredFile:
         # Most files need no lock.
@@ -230,6 +241,14 @@ class FileListing(Iterator[StoredFile]):
             except BaseException:
                 self.close()
                 raise
+
+    def several(self) -> list[StoredFile]:
+        """Return the next files, as many as have arrived, and at least one; none at the end."""
+        files = [file] if (file := next(self, None)) is not None else []
+        with contextlib.suppress(IndexError):
+            while True:
+                files.append(self._ready.popleft())
+        return files
 
     def __del__(self) -> None:
         self._stop()
@@ -279,6 +298,37 @@ class FileListing(Iterator[StoredFile]):
             coming.cancel()
 
 
+class AsyncFileListing(AsyncIterator[StoredFile]):
+    """A ``FileListing`` for one coroutine at a time. ``aclose`` ends it; so does cancelling the waiting task."""
+
+    def __init__(self, listing: FileListing) -> None:
+        self._listing = listing
+        self._ready: deque[StoredFile] = deque()
+
+    async def __anext__(self) -> StoredFile:
+        if not self._ready:
+            try:
+                self._ready.extend(await loop.asynchronously(self._listing.several))
+            except asyncio.CancelledError:
+                self._listing.close()
+                raise
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> AsyncFileListing:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the listing. A task that waits for a file, and any later call, gets a ``UsageError``."""
+        self._ready = deque()
+        self._listing.close()
+
+
 async def _next(pages: AsyncGenerator[Page, None]) -> Page | None:
     return await anext(pages, None)
 
@@ -292,24 +342,42 @@ def checked_path(path: str, asset: AssetRef) -> str:
     return "/".join(names)
 
 
-def matcher(pattern: str | None) -> Callable[[str], object] | None:
-    """Return a function that matches relative paths against ``pattern``; ``None`` without a pattern.
+def matcher(pattern: Patterns | None, exclude: Patterns = ()) -> Callable[[str], object] | None:
+    """Return a function that tells whether a relative path matches ``pattern``, or one of several, and none of
+    ``exclude``; ``None`` if all do.
 
     A pattern with a slash must match the whole path, and a pattern without one only the name.
 
-    Raises ``UsageError`` if the pattern is malformed.
+    Raises ``UsageError`` if a pattern is malformed, or ``pattern`` is empty.
     """
-    if pattern is None:
+    wanted, unwanted = _matchers(() if pattern is None else pattern), _matchers(exclude)
+    if pattern is not None and not wanted:
+        raise UsageError(
+            "Expected at least one pattern such as '*.pdf', found none; leave 'pattern' out for all files."
+        )
+    if not wanted and not unwanted:
         return None
+    return lambda path: (not wanted or any(one(path) for one in wanted)) and not any(one(path) for one in unwanted)
+
+
+def _matchers(patterns: Patterns) -> list[Callable[[str], object]]:
     from fsspec.utils import glob_translate
 
+    matchers: list[Callable[[str], object]] = []
     try:
-        compiled = re.compile(glob_translate(pattern))
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            match = re.compile(glob_translate(pattern)).match
+            is_for_paths = "/" in pattern
+            matchers.append(match if is_for_paths else functools.partial(_match_name, match))
     except (ValueError, TypeError):
-        raise UsageError(f"Expected a pattern such as '*.pdf' or 'a/**/*.csv', found {pattern!r}.") from None
-    if "/" in pattern:
-        return compiled.match
-    return lambda path: compiled.match(path.rpartition("/")[2])
+        raise UsageError(
+            f"Expected a pattern such as '*.pdf' or 'a/**/*.csv', or a list of patterns, found {patterns!r}."
+        ) from None
+    return matchers
+
+
+def _match_name(match: Callable[[str], object], path: str) -> object:
+    return match(path.rpartition("/")[2])
 
 
 def refusal(asset: AssetRef, path: str, refused: Refused) -> DeltaSharingError:

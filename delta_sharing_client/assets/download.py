@@ -11,7 +11,7 @@ import shutil
 from array import array
 from pathlib import Path
 
-from delta_sharing_client.assets.directory import Directory
+from delta_sharing_client.assets.directory import Directory, Patterns, checked_path, matcher
 from delta_sharing_client.assets.file_list import FileList
 from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck, same_key
 from delta_sharing_client.assets.state import Origin, State
@@ -55,19 +55,29 @@ class Download(os.PathLike[str]):
         return str(self.directory)
 
 
-def download(
-    directory: Directory, target: Path, path: str, pattern: str | None, *, mirror: bool = False, dry_run: bool = False
-) -> Download:
-    """Implement ``FileAsset.download``. With ``mirror``, also remove files of earlier downloads that the asset no
-    longer has, unless they were changed here."""
-    with contextlib.closing(_listed(directory, target, path, pattern, may_write=not dry_run)) as files:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Which files to download, as ``FileAsset.download`` documents the parameters; ``removes`` means that files which
+    the asset no longer has are removed."""
+
+    path: str = ""
+    pattern: Patterns | None = None
+    exclude: Patterns = ()
+    removes: bool = False
+    force: bool = False
+    dry_run: bool = False
+
+
+def download(directory: Directory, target: Path, choice: Choice) -> Download:
+    """Implement ``FileAsset.download``."""
+    with contextlib.closing(_listed(directory, target, choice)) as files:
         state = State(target, _origin(directory))
-        if dry_run:
-            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state)) as missing:
-                return _done(target, files, missing, _removed(files, state, mirror=mirror), dry_run=True)
+        if choice.dry_run:
+            with contextlib.closing(state), contextlib.closing(_wanted(directory, files, state, choice)) as missing:
+                return _done(target, files, missing, _removed(directory, files, state, choice), dry_run=True)
         _check_writable(target)
-        with state.writing(), contextlib.closing(_wanted(directory, files, state)) as missing:
-            removed = _removed(files, state, mirror=mirror)
+        with state.writing(), contextlib.closing(_wanted(directory, files, state, choice)) as missing:
+            removed = _removed(directory, files, state, choice)
             _check_space(target, missing.bytes, str(directory.ref))
             report = ScanReport()
             with progress_bar(f"downloading {directory.ref}", directory.options.progress, report):
@@ -75,13 +85,14 @@ def download(
             return _done(target, files, missing, [path for path in removed if state.remove(path)])
 
 
-def _listed(directory: Directory, target: Path, path: str, pattern: str | None, *, may_write: bool) -> FileList:
+def _listed(directory: Directory, target: Path, choice: Choice) -> FileList:
     """Return the files to download, after checking that ``target`` can hold all of them."""
     subject = str(directory.ref)
     files = FileList()
     try:
-        paths, existing = PathCheck(Disk.of(target, may_write=may_write), subject), ExistingCheck(target, subject)
-        for file in directory.files(path, pattern):
+        disk = Disk.of(target, may_write=not choice.dry_run)
+        paths, existing = PathCheck(disk, subject), ExistingCheck(target, subject)
+        for file in directory.files(choice.path, choice.pattern, exclude=choice.exclude):
             paths.add(file.path)
             existing.add(file.path)
             files.add(file)
@@ -115,12 +126,13 @@ def _digest(facts: tuple[str, ...]) -> str:
     return hashlib.sha256("\n".join(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _wanted(directory: Directory, files: FileList, state: State) -> FileList:
-    """Return the files that are missing in the local directory, or differ from those in the store."""
+def _wanted(directory: Directory, files: FileList, state: State, choice: Choice) -> FileList:
+    """Return the files that are missing in the local directory, or differ from those in the store; all with
+    ``force``."""
     missing = FileList()
     try:
         for file in files:
-            if not _is_here(directory, file, state):
+            if choice.force or not _is_here(directory, file, state):
                 missing.add(file)
     except BaseException:
         missing.close()
@@ -145,13 +157,19 @@ def _is_here(directory: Directory, file: StoredFile, state: State) -> bool:
     return True
 
 
-def _removed(files: FileList, state: State, *, mirror: bool) -> list[str]:
-    """Return the paths of files that earlier downloads of the asset wrote, and that it no longer has."""
-    if not mirror:
+def _removed(directory: Directory, files: FileList, state: State, choice: Choice) -> list[str]:
+    """Return the paths of chosen files that earlier downloads of the asset wrote, and that it no longer has."""
+    if not choice.removes:
         return []
+    folder = checked_path(choice.path, directory.ref)
+    start, matches = f"{folder}/" if folder else "", matcher(choice.pattern, choice.exclude)
     present = Fingerprints()
     present.add(hashes(file.path for file in files), array("q", itertools.repeat(1, files.count)))
-    gone = [path for path in state.written() if not present.has_any([path])]
+    gone = [
+        path
+        for path in state.written()
+        if path.startswith(start) and (matches is None or matches(path[len(start) :])) and not present.has_any([path])
+    ]
     # Where the disk ignores case, a file that was renamed in the store may be the file with the earlier name.
     alike: dict[str, list[str]] = {}
     for path in gone:

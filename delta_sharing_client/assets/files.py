@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from delta_sharing_client.errors import DataError
 from delta_sharing_client.local_paths import expanded
 
 if TYPE_CHECKING:
-    from delta_sharing_client.assets.directory import Directory
+    from delta_sharing_client.assets.directory import AsyncFileListing, Directory
     from delta_sharing_client.assets.download import Download
     from delta_sharing_client.assets.filesystem import AssetFileSystem
     from delta_sharing_client.fetch.place import StoredFile
@@ -26,7 +26,14 @@ class FileAsset(Asset):
     renewed before they expire, shared by all threads, and pickled with the asset.
     """
 
-    def files(self, path: str = "", pattern: str | None = None, *, recursive: bool = True) -> Iterator[StoredFile]:
+    def files(
+        self,
+        path: str = "",
+        pattern: str | Sequence[str] | None = None,
+        *,
+        exclude: str | Sequence[str] = (),
+        recursive: bool = True,
+    ) -> Iterator[StoredFile]:
         """List the files of the directory ``path``, or the file ``path`` itself.
 
         The listing is requested page by page as the iterator is used. It has the order of the store, which is usually
@@ -38,7 +45,9 @@ class FileAsset(Asset):
             A directory or file of the asset; empty for the whole asset.
         pattern:
             Shell wildcards that files must match, as in ``"*.pdf"`` for names or ``"2024/**/*.csv"`` for paths relative
-            to ``path``.
+            to ``path``; or a list of such patterns, of which one must match.
+        exclude:
+            Patterns that files must not match.
         recursive:
             Also list the files of all directories below.
 
@@ -53,7 +62,32 @@ class FileAsset(Asset):
         >>> sorted(file.path for file in volume.files(pattern="*.md"))
         ['reports/2026-01.md', 'reports/2026-02.md']
         """
-        return self._directory.files(path, pattern, recursive=recursive)
+        return self._directory.files(path, pattern, exclude=exclude, recursive=recursive)
+
+    def files_async(
+        self,
+        path: str = "",
+        pattern: str | Sequence[str] | None = None,
+        *,
+        exclude: str | Sequence[str] = (),
+        recursive: bool = True,
+    ) -> AsyncFileListing:
+        """List files as ``files`` does, as an asynchronous iterator for one coroutine at a time.
+
+        ``aclose``, the end of ``async with``, and cancelling the waiting task end the listing. Errors as for ``files``.
+
+        Examples
+        --------
+        >>> import asyncio
+        >>> from delta_sharing_client import SharingClient
+        >>> async def names(volume):
+        ...     return sorted([file.path async for file in volume.files_async(exclude=["*.md", "*.png"])])
+        >>> asyncio.run(names(SharingClient("demo.share").volume("demo.shop.documents")))
+        ['README.txt', 'prices.csv']
+        """
+        from delta_sharing_client.assets.directory import AsyncFileListing
+
+        return AsyncFileListing(self._directory.files(path, pattern, exclude=exclude, recursive=recursive))
 
     def stat(self, path: str) -> StoredFile:
         """Return the path, size, time and ETag of one file.
@@ -78,6 +112,13 @@ class FileAsset(Asset):
         """Return the content of a file. Raises ``NotFoundError`` and the other errors of ``open``."""
         with self._directory.wants_file(path):
             return self._directory.read_bytes(path)
+
+    async def read_bytes_async(self, path: str) -> bytes:
+        """Return the content of a file, as ``read_bytes`` does. Cancelling the task ends the request. Errors as for
+        ``read_bytes``."""
+        from delta_sharing_client.run.loop import asynchronously
+
+        return await asynchronously(lambda: self.read_bytes(path))
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
         """Return the content of a text file. Raises the errors of ``open``, and ``DataError`` if the content is not in
@@ -112,8 +153,11 @@ class FileAsset(Asset):
         self,
         directory: str | os.PathLike[str],
         path: str = "",
-        pattern: str | None = None,
+        pattern: str | Sequence[str] | None = None,
         *,
+        exclude: str | Sequence[str] = (),
+        delete: bool = False,
+        force: bool = False,
         dry_run: bool = False,
     ) -> Download:
         """Download files into ``directory``, at their paths in the asset; unchanged files are not downloaded again.
@@ -126,21 +170,48 @@ class FileAsset(Asset):
         ----------
         directory:
             The local directory; it is created if necessary.
-        path, pattern:
+        path, pattern, exclude:
             The files to download, as in ``files``; by default all.
+        delete:
+            Also remove those of the chosen files that a download of the same asset wrote, that the asset no longer has,
+            and that nobody changed. If all files of a skill or of a model version are downloaded, they are removed
+            anyway.
+        force:
+            Download all chosen files, also unchanged ones.
         dry_run:
-            Only return what would be downloaded.
+            Only return what would be downloaded and removed.
 
         Before any file is written, raises ``UsageError`` if the directory cannot hold the files: because a path is not
         allowed on this system or leads out of the directory, two paths are the same on its disk, something else exists
         at a path, or the space does not suffice. Raises ``DataError`` if a file does not arrive as listed, and the
         errors of ``files``.
         """
-        from delta_sharing_client.assets.download import download
+        from delta_sharing_client.assets.download import Choice, download
 
         target = self.download_target(Path(expanded(directory)))
-        mirror = self.is_whole and not path and pattern is None
-        return download(self._directory, target, path, pattern, mirror=mirror, dry_run=dry_run)
+        removes = delete or (self.is_whole and not path and pattern is None and not exclude)
+        choice = Choice(path, pattern, exclude, removes=removes, force=force, dry_run=dry_run)
+        return download(self._directory, target, choice)
+
+    async def download_async(
+        self,
+        directory: str | os.PathLike[str],
+        path: str = "",
+        pattern: str | Sequence[str] | None = None,
+        *,
+        exclude: str | Sequence[str] = (),
+        delete: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Download:
+        """Download files as ``download`` does. If the task is cancelled, the download ends, and the next one continues
+        it. Errors as for ``download``."""
+        from delta_sharing_client.run.loop import asynchronously
+
+        def call() -> Download:
+            return self.download(directory, path, pattern, exclude=exclude, delete=delete, force=force, dry_run=dry_run)
+
+        return await asynchronously(call, ends=True)
 
     is_whole: ClassVar[bool] = False
     """Whether the files belong together, so that a download removes files of earlier downloads that no longer exist."""

@@ -62,7 +62,9 @@ class Transfers:
         """Transfer all files. Raises the first error, which ends the other transfers."""
         self._state.drop_parts({(file.path, file.etag, file.size) for file in self._files if file.size > PART_BYTES})
         try:
-            loop.call(self._all())
+            running = loop.Running(self._all)
+            loop.on_cancellation(running.cancel)
+            running.result()
         except OSError as error:
             where, ref = self._state.directory, self._directory.ref
             raise UsageError(f"The files of {ref} cannot be stored in '{where}': {error.strerror}.") from None

@@ -19,7 +19,7 @@ from delta_sharing_client.browse.guard import API, FILES
 from delta_sharing_client.browse.session import Session
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.outputs.file_formats import compact_json
-from delta_sharing_client.run.batches import asynchronously
+from delta_sharing_client.run.loop import asynchronously
 
 Question = Callable[[Session, Asked], Mapping[str, object]]
 

@@ -31,7 +31,11 @@ FilesArgument = Annotated[
     typer.Argument(metavar="ASSET[/PATH]", help="share.schema.name, or a path in it", autocompletion=names_of_assets),
 ]
 PatternOption = Annotated[
-    Optional[str], typer.Option("--pattern", metavar="GLOB", help="Only matching files: '*.pdf', '2024/**/*.csv'.")
+    Optional[list[str]],
+    typer.Option("--pattern", metavar="GLOB", help="Only matching files: '*.pdf', '2024/**/*.csv'; may be repeated."),
+]
+ExcludeOption = Annotated[
+    Optional[list[str]], typer.Option("--exclude", metavar="GLOB", help="No matching files; may be repeated.")
 ]
 ModelVersionOption = Annotated[Optional[int], typer.Option("--version", metavar="N", help="Version of the model.")]
 ModelAliasOption = Annotated[
@@ -82,6 +86,11 @@ def get(
     files: FilesArgument,
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory to write into; it is created.")],
     pattern: PatternOption = None,
+    exclude: ExcludeOption = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove downloaded files that the asset no longer has.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download unchanged files, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be downloaded.")] = False,
     version: ModelVersionOption = None,
     alias: ModelAliasOption = None,
@@ -90,13 +99,16 @@ def get(
     """Download the files of a volume, skill or model. Repeat it to download only changed files.
 
     Example: delta-sharing get demo.shop.documents documents --pattern "*.md"
+    Example: delta-sharing get demo.shop.documents docs --delete --exclude "*.tmp"
     Example: delta-sharing get demo.shop.sales-report skills
     Example: delta-sharing get demo.shop.churn churn --alias champion
     """
     from delta_sharing_client.cli import output
 
     asset, path = open_files(settings, files, version, alias, storage_option)
-    done = asset.download(directory, path, pattern, dry_run=dry_run)
+    done = asset.download(
+        directory, path, pattern or None, exclude=exclude or (), delete=delete, force=force, dry_run=dry_run
+    )
     if settings.as_json:
         output.print_json(
             {

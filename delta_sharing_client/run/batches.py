@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
-import contextvars
 import os
 import queue
 import time
@@ -234,8 +233,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._taking = _thread.allocate_lock()
         self._closed = False
         self._meanwhile: list[Meanwhile] = []
-        if (note := _note.get()) is not None:
-            note(self)
+        loop.on_cancellation(self.cancel)
 
     def meanwhile(self, begin: Meanwhile) -> None:
         """Call ``begin`` when the read starts, and the function that it returns when the read has ended, for any reason
@@ -434,34 +432,6 @@ def check_rows(rows: int | None) -> None:
     """Raise ``UsageError`` if ``rows`` is not an integer of 1 or more."""
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
         raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
-
-
-_note: contextvars.ContextVar[Callable[[Batches], None] | None] = contextvars.ContextVar("_note", default=None)
-"""The function that is called with each read that an asynchronous call starts on its thread."""
-
-
-async def asynchronously(call: Callable[[], T]) -> T:
-    """Return ``call()``, run on a thread; cancellation ends the reads that it started."""
-    loop.check_caller()
-    started: list[Batches] = []
-    is_cancelled = False
-
-    def note(batches: Batches) -> None:
-        started.append(batches)
-        if is_cancelled:
-            batches.cancel()
-
-    def run() -> T:
-        _note.set(note)
-        return call()
-
-    try:
-        return await asyncio.wrap_future(loop.in_thread(run))
-    except asyncio.CancelledError:
-        is_cancelled = True
-        for batches in started:
-            batches.cancel()
-        raise
 
 
 def _drop_plan(planning: Future[ScanPlan | ScanStream]) -> None:

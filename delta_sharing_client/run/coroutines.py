@@ -11,7 +11,8 @@ import pyarrow as pa
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
-from delta_sharing_client.run.batches import AsyncBatches, asynchronously, check_rows
+from delta_sharing_client.run.batches import AsyncBatches, check_rows
+from delta_sharing_client.run.loop import asynchronously
 from delta_sharing_client.run.progress import progress_of
 
 if TYPE_CHECKING:

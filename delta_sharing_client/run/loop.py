@@ -354,3 +354,46 @@ def result_of(future: Future[T]) -> T:
             # The call itself may have raised the error.
             if future.done():
                 return future.result()
+
+
+_note: contextvars.ContextVar[Callable[[Callable[[], None]], None] | None] = contextvars.ContextVar(
+    "_note", default=None
+)
+"""Takes the functions that end what an asynchronous call has started on its thread."""
+
+
+def on_cancellation(cancel: Callable[[], None]) -> None:
+    """Call ``cancel``, on any thread, if the asynchronous call that this thread runs, if any, is cancelled."""
+    if (note := _note.get()) is not None:
+        note(cancel)
+
+
+async def asynchronously(call: Callable[[], T], *, ends: bool = False) -> T:
+    """Return ``call()``, run on a thread; cancellation ends the reads that it started, and, with ``ends``, waits until
+    the thread has ended, for at most ``END_SECONDS``."""
+    check_caller()
+    started: list[Callable[[], None]] = []
+    is_cancelled = False
+
+    def note(cancel: Callable[[], None]) -> None:
+        started.append(cancel)
+        if is_cancelled:
+            cancel()
+
+    def run() -> T:
+        _note.set(note)
+        return call()
+
+    future = in_thread(run)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        is_cancelled = True
+        for cancel in started:
+            cancel()
+        if ends:
+            ended = asyncio.wrap_future(future)
+            # Retrieved, because asyncio would report an exception that nobody retrieves.
+            ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.wait([ended], timeout=END_SECONDS)
+        raise

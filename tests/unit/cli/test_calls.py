@@ -391,10 +391,14 @@ def test_downloads_are_reported(run: Run) -> None:
     client.rest = NS(is_shared=lambda ref: True)  # type: ignore[attr-defined]
     out, _ = run("get a.b.c/p d --pattern *.x", client)
     assert out == "removed: c\ndownloaded 2 files, 4 bytes, into d; 3 unchanged\n"
-    assert asset.calls == [("download", Path("d"), "p", "*.x", {"dry_run": False})]
+    options = {"exclude": (), "delete": False, "force": False, "dry_run": False}
+    assert asset.calls == [("download", Path("d"), "p", ["*.x"], options)]
     out, _ = run("get a.b.c d --dry-run", client)
     assert out == "a\nb\nremoved: c\nwould download 2 files, 4 bytes, into d; 3 unchanged\n"
-    assert asset.calls[1] == ("download", Path("d"), "", None, {"dry_run": True})
+    assert asset.calls[1] == ("download", Path("d"), "", None, {**options, "dry_run": True})
+    run("get a.b.c d --pattern *.x --pattern y --exclude z --exclude q/** --delete --force", client)
+    chosen = {"exclude": ["z", "q/**"], "delete": True, "force": True, "dry_run": False}
+    assert asset.calls[2] == ("download", Path("d"), "", ["*.x", "y"], chosen)
     assert json.loads(run("--json get a.b.c d", client)[0]) == {
         "directory": "d", "downloaded": ["a", "b"], "removed": ["c"], "unchanged": 3, "bytes": 4, "dryRun": False
     }  # fmt: skip

@@ -20,10 +20,10 @@ from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.read.rows import Item
-from delta_sharing_client.run import batches as reads
 from delta_sharing_client.run import loop, progress, scan
 from delta_sharing_client.run import task_queue as module
-from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan, asynchronously
+from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
+from delta_sharing_client.run.loop import asynchronously, on_cancellation
 from delta_sharing_client.run.scan import ScanRun
 from delta_sharing_client.run.task_queue import Listing
 from tests.time_limits import HANGS
@@ -347,9 +347,7 @@ def test_cancelling_a_call_ends_the_reads_it_started() -> None:
     cancelled: list[str] = []
 
     def begin(name: str) -> None:
-        note = reads._note.get()
-        assert note is not None
-        note(cast("Any", types.SimpleNamespace(cancel=lambda: cancelled.append(name))))
+        on_cancellation(lambda: cancelled.append(name))
 
     def call() -> None:
         begin("first")
