@@ -322,3 +322,50 @@ def test_errors_of_the_tools_name_no_python(serve_demo: Any) -> None:
     for call, text in zip(calls, asyncio.run(ask()), strict=True):
         for code in ("client.", "ds.", "()", "delta-sharing ", "ReadOptions", "pip install", "filter=", "http"):
             assert code not in text.replace("(ds", ""), (call, text)
+
+
+def test_description_has_the_facts_of_each_kind(tools: Tools) -> None:
+    assert tools.describe("S.D.Docs")["kind"] == "volume"
+    model: Any = tools.describe("s.d.CHURN")
+    assert model["kind"] == "model"
+    assert model["versions"] == [{"version": number, "status": "READY"} for number in (1, 2, 3)]
+    assert not any("location" in name.lower() for name in model)
+    table: Any = tools.describe("s.d.bills")
+    assert table["description"] == "Money owed"
+    assert (table["kind"], table["table"], table["version"], table["tableFormat"]) == ("table", "s.d.bills", 0, "delta")
+    assert table["columns"][0] == {
+        "column": "customer",
+        "type": "string",
+        "nullable": True,
+        "comment": "Whose Invoice it is",
+    }
+    with pytest.raises(NotFoundError, match=r"'s\.d\.churm' is shared\. Did you mean 's\.d\.churn'"):
+        tools.describe("s.d.churm")
+
+
+def test_explanation_states_limits_files_and_rows(serve_demo: Any) -> None:
+    tools = Tools(SharingClient(serve_demo.profile_path), Limits(megabytes=7))
+    explained = tools.explain(ORDERS)
+    assert (explained["most_bytes"], explained["files"], explained["rows"]) == (7_000_000, 12, 2755)
+    filtered = tools.explain(ORDERS, where="country = 'DE'")
+    assert filtered["rows"] is None
+    assert tools.explain(ORDERS, where="1 = 0") == {
+        "bytes": 0, "most_bytes": 7_000_000, "files": 0, "rows": 0, "plan": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("lead", range(4))
+def test_character_at_the_cut_stays_whole(serve: Callable[..., Any], tmp_path: Path, lead: int) -> None:
+    """A character of four bytes that begins one to four bytes before the limit."""
+    text = "x" * (MOST_TEXT - lead) + "😀" + "y" * 10
+    write(tmp_path, {"a.txt": text})
+    tools = Tools(SharingClient(serve(tables={}, volumes={"s.d.docs": tmp_path}).profile_path), Limits())
+    first: Any = tools.read_file("s.d.docs", "a.txt")
+    assert first == {
+        "text": "x" * (MOST_TEXT - lead),
+        "cut": f"There is more; continue with offset {MOST_TEXT - lead}.",
+    }
+    rest: Any = tools.read_file("s.d.docs", "a.txt", MOST_TEXT - lead)
+    assert rest == {"text": text[MOST_TEXT - lead :]}
+    with pytest.raises(UsageError, match=f"is not UTF-8 text at byte {MOST_TEXT - lead + 1}"):
+        tools.read_file("s.d.docs", "a.txt", MOST_TEXT - lead + 1)

@@ -95,7 +95,10 @@ SERVED = {
         "tests/unit/iceberg",
         *(f"tests/integration/test_iceberg{name}.py" for name in ("", *_ICEBERG)),
     ),
-    "mcp": ("tests/integration/test_mcp.py", "tests/integration/test_mcp_dialect.py"),
+    "mcp": (
+        "tests/unit/mcp",
+        *(f"tests/integration/test_mcp{name}.py" for name in ("", "_dialect", "_lists", "_scope")),
+    ),
     "mock_server": ("tests/unit/mock_server", "tests/unit/iceberg/test_avro.py"),
     "spark": tuple(
         f"tests/spark/test_{name}.py"

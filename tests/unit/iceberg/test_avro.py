@@ -219,6 +219,35 @@ def test_deeply_nested_schemas_are_refused() -> None:
         read_avro(avro_file(kind, []), "x")
 
 
+@pytest.mark.parametrize(("levels", "is_refused"), [(avro._MOST_NESTING, False), (avro._MOST_NESTING + 1, True)])
+def test_schema_may_nest_as_deep_as_the_limit(levels: int, is_refused: bool) -> None:
+    kind: Any = "int"
+    value: Any = 7
+    for depth in range(levels):
+        kind = _record((depth, kind))
+        value = {f"f{depth}": value}
+    data = avro_file(kind, [value])
+    if is_refused:
+        with pytest.raises(DataError, match="nests types too deeply"):
+            read_avro(data, "x")
+        return
+    (record,) = read_avro(data, "x").records
+    for depth in reversed(range(levels)):
+        record = record[str(depth)]
+    assert record == 7  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "string"])
+def test_value_longer_than_its_block_is_refused(kind: str) -> None:
+    schema = _record((1, kind))
+    start = avro_file(schema, [], codec="null")
+    whole = encode(schema, {"f1": b"abc" if kind == "bytes" else "abc"})
+    (record,) = read_avro(start + avro_block(1, whole, "null"), "x").records
+    assert record == {"1": b"abc" if kind == "bytes" else "abc"}
+    with pytest.raises(DataError, match="a record ends early"):
+        list(read_avro(start + avro_block(1, whole[:-1], "null"), "x").records)
+
+
 def test_fields_need_unique_ids() -> None:
     schema = _record((1, "int"), (1, "int"))
     with pytest.raises(DataError, match="two fields of the same 'field-id'"):

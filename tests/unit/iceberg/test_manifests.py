@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
@@ -305,6 +306,27 @@ def test_contradictory_position_delete_files_are_refused(made: HandMade) -> None
     with pytest.raises(DataError, match="ends with 'PAR1'") as caught:
         read_positions(data[: len(data) // 2], 1, "p.parquet")
     assert caught.value.file_id == "p.parquet"
+
+
+def test_columns_of_position_deletes_are_found_by_id_if_any_has_one(made: HandMade) -> None:
+    """A column that only has the name of another is not that column, if the writer gave ids."""
+    data = _position_file(made, [("a", 5)])
+    table = pq.read_table(pa.BufferReader(data))
+    ids = {name: table.schema.field(name).metadata for name in ("file_path", "pos")}
+
+    def written(with_ids: set[str]) -> bytes:
+        fields = [table.schema.field(name).with_metadata(ids[name] if name in with_ids else None) for name in ids]
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.select(list(ids)).cast(pa.schema(fields)), sink)
+        return bytes(sink.getvalue())
+
+    for with_ids in ({"file_path", "pos"}, set()):
+        vector = read_positions(written(with_ids), 1, "p.parquet").of("a")
+        assert vector is not None
+        assert list(vector.positions()) == [5]
+    for with_ids, missing in (({"file_path"}, "pos"), ({"pos"}, "file_path")):
+        with pytest.raises(DataError, match=f"it has no column '{missing}'"):
+            read_positions(written(with_ids), 1, "p.parquet")
 
 
 def test_position_delete_files_need_both_columns(made: HandMade) -> None:

@@ -171,6 +171,31 @@ def test_a_malformed_name_mapping_is_refused(text: str, reason: str) -> None:
         name_mapping({NAMES: text})
 
 
+@pytest.mark.parametrize(("levels", "is_refused"), [(100, False), (101, True)])
+def test_name_mapping_may_nest_as_deep_as_the_limit(levels: int, is_refused: bool) -> None:
+    text = '[{"names": ["a"], "fields": ' * (levels - 1) + '[{"names": ["a"], "field-id": 7}]' + "}]" * (levels - 1)
+    if is_refused:
+        with pytest.raises(ProtocolError, match="nested at most 100 levels deep"):
+            name_mapping({NAMES: text})
+        return
+    mapped = name_mapping({NAMES: text})
+    for _ in range(levels - 1):
+        assert mapped is not None
+        mapped = mapped["a"].below
+    assert mapped == {"a": MappedField(7, {})}
+
+
+@pytest.mark.parametrize("version", [-1, "-1"])
+def test_version_before_the_first_commit_has_no_snapshot(version: int | str) -> None:
+    assert _chosen(_metadata(), version) == (None, 1)
+
+
+def test_reference_may_be_named_like_a_version() -> None:
+    metadata = _metadata(refs={"-1": {"snapshot-id": 10, "type": "tag"}})
+    assert _chosen(metadata, "-1") == (10, 0)
+    assert _chosen(metadata, -1) == (None, 1)
+
+
 # --- schemas ---
 
 
