@@ -185,4 +185,4 @@ def _on_thread(call: Callable[..., object], limits: Limits, running: set[object]
 
 def _end(ending: Ending) -> None:
     # On a thread, because ending a read waits for its tasks.
-    threading.Thread(target=ending.end, name="delta-sharing-end", daemon=True).start()
+    threading.Thread(target=ending.end, daemon=True).start()

@@ -196,7 +196,10 @@ def test_every_tool_is_read_only(serve_demo: Any) -> None:
             "read_skill",
         )
     ]
-    assert all(tool.annotations.read_only_hint and tool.description for tool in result)
+    assert all(tool.description for tool in result)
+    for hints in (tool.annotations for tool in result):
+        assert (hints.read_only_hint, hints.destructive_hint) == (True, False)
+        assert (hints.idempotent_hint, hints.open_world_hint) == (True, True)
     assert all(tool.input_schema["additionalProperties"] is False for tool in result)
 
 

@@ -17,7 +17,7 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import DataError, NotFoundError, UsageError
 from delta_sharing_client.mcp import search
 from delta_sharing_client.mcp import tools as tools_module
-from delta_sharing_client.mcp.limits import NOTE, Limits
+from delta_sharing_client.mcp.limits import NOTE, Limits, shortened
 from delta_sharing_client.mcp.server import make_server, told
 from delta_sharing_client.mcp.tools import MOST_SAMPLED, MOST_TEXT, Tools
 
@@ -35,6 +35,9 @@ def served(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
         ]
     )
     write_deltalake(folder / "bills", pa.table({"customer": ["a"], "total": [1]}, commented), description="Money owed")
+    long_comment = pa.field("customer", pa.string(), metadata={"comment": "Whose invoice it is, long " * 50})
+    long = pa.table({"customer": ["a"]}, pa.schema([long_comment]))
+    write_deltalake(folder / "long", long, description="Money " * 300)
     wide = pa.table({f"c{number}": pa.array([number]) for number in range(620)})
     write_deltalake(folder / "wide", wide)
     texts = {f"docs/f{number:03}.txt": str(number) for number in range(620)} | {"docs/long.txt": f"a{LONG}"}
@@ -42,7 +45,8 @@ def served(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
     texts |= {f"churn/{number}/MLmodel": "x" for number in (1, 2, 3)}
     write(folder, texts)
     return serve(
-        tables={"s.d.bills": folder / "bills", "s.d.wide": folder / "wide", "s.Other.copy": folder / "bills"},
+        tables={"s.d.bills": folder / "bills", "s.d.wide": folder / "wide", "s.Other.copy": folder / "bills"}
+        | {"s.Long.bills": folder / "long"},
         volumes={"s.d.docs": folder / "docs"},
         skills={"s.d.tidy": folder / "tidy"},
         models={"s.d.churn": folder / "churn"},
@@ -80,9 +84,15 @@ def test_listing_has_kinds_names_and_comments(tools: Tools) -> None:
         {"kind": "skill", "name": "s.d.tidy", "comment": "Tidies the desk."},
     ]
     assert sorted(tools.list_assets("S.d")["assets"], key=str) == sorted(expected, key=str)  # type: ignore[call-overload]
-    assert len(tools.list_assets()["assets"]) == 6  # type: ignore[arg-type]
+    assert len(tools.list_assets()["assets"]) == 7  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="No share matches 'x'"):
         tools.list_assets("x")
+
+
+def test_long_comment_in_a_listing_is_cut(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools_module, "shortened", lambda comment: comment and "cut")
+    listed: Any = tools.list_assets("s.d")["assets"]
+    assert [one["comment"] for one in listed if "comment" in one] == ["cut"]
 
 
 def test_every_list_continues_where_it_was_cut(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +101,13 @@ def test_every_list_continues_where_it_was_cut(tools: Tools, monkeypatch: pytest
     columns = all_of(tools.describe, "columns", name="s.d.wide")
     assert columns == [{"column": f"c{number}", "type": "long", "nullable": True} for number in range(620)]
     monkeypatch.setattr(tools_module, "MOST_LISTED", 2)
-    assert [one["name"] for one in all_of(tools.list_assets, "assets")] == [
-        one["name"]
-        for one in Tools(tools._client, Limits()).list_assets()["assets"]  # type: ignore[attr-defined]
-    ] or len(all_of(tools.list_assets, "assets")) == 6
+    listed = [one["name"] for one in all_of(tools.list_assets, "assets")]
+    assert sorted(listed) == sorted(
+        f"s.{name}" for name in ("d.bills", "d.wide", "Other.copy", "Long.bills", "d.docs", "d.churn", "d.tidy")
+    )
     versions = all_of(tools.describe, "versions", name="s.d.churn")
     assert versions == [{"version": number, "status": "READY"} for number in (1, 2, 3)]
-    assert len(all_of(tools.search, "assets", text="s.")) == 6
+    assert len(all_of(tools.search, "assets", text="s.")) == 7
 
 
 def test_list_is_cut_before_its_characters_are_too_many(served: Any) -> None:
@@ -184,9 +194,9 @@ def test_history_continues_with_earlier_versions(serve_demo: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("bills", ["s.d.bills"]),
-        ("MONEY", ["s.d.bills", "s.Other.copy"]),
-        ("invoice", ["s.d.bills", "s.Other.copy"]),
+        ("d.bills", ["s.d.bills"]),
+        ("MONEY owed", ["s.d.bills", "s.Other.copy"]),
+        ("invoice total", ["s.d.bills", "s.Other.copy"]),
         ("total owed", ["s.d.bills", "s.Other.copy"]),
         ("total other", ["s.Other.copy"]),
         ("desk", ["s.d.tidy"]),
@@ -213,6 +223,14 @@ def test_result_of_a_search_shows_what_matched(tools: Tools) -> None:
         }
     ]
     assert tools.search("churn")["assets"] == [{"kind": "model", "name": "s.d.churn"}]
+    assert tools.search("c619")["assets"] == [{"kind": "table", "name": "s.d.wide", "columns": [{"column": "c619"}]}]
+    (wide,) = tools.search("c61 wide")["assets"]  # type: ignore[misc]
+    assert [one["column"] for one in wide["columns"]] == ["c61", *(f"c61{digit}" for digit in range(10))]
+    (wide,) = tools.search("c1 wide")["assets"]  # type: ignore[misc]
+    assert len(wide["columns"]) == 20
+    (bills,) = tools.search("long invoice", "s.Long")["assets"]  # type: ignore[misc]
+    assert bills["comment"] == shortened("Money " * 300)
+    assert bills["columns"] == [{"column": "customer", "comment": shortened("Whose invoice it is, long " * 50)}]
     with pytest.raises(UsageError, match="must have a word"):
         tools.search("  ")
 
@@ -221,16 +239,16 @@ def test_search_says_which_tables_it_left_out(tools: Tools, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(search, "MOST_TABLES", 1)
         assert tools.search("wide")["not_searched"] == (
-            "The columns of 2 tables were not searched: more than 1 tables are shared; give a schema as 'where'."
+            "The columns of 3 tables were not searched: more than 1 tables are shared; give a schema as 'where'."
         )
 
     def refuse(table: object) -> None:
         raise DataError("It cannot be read.", table=str(table))
 
     monkeypatch.setattr(search, "describe_table", refuse)
-    found: Any = tools.search("bills")
+    found: Any = tools.search("d.bills")
     assert [one["name"] for one in found["assets"]] == ["s.d.bills"]
-    assert found["not_searched"] == "The columns of 3 tables were not searched: It cannot be read."
+    assert found["not_searched"] == "The columns of 4 tables were not searched: It cannot be read."
 
 
 def test_structured_result_is_the_text_beside_it(serve_demo: Any) -> None:

@@ -139,6 +139,19 @@ def test_end_of_a_call_stops_what_it_started_until_it_has_returned() -> None:
     assert stopped == ["again", "again"]
 
 
+def test_block_that_has_ended_is_not_stopped() -> None:
+    ending = Ending()
+    ENDING.set(ending)
+    stopped: list[str] = []
+    with stopped_by_end(lambda: stopped.append("over")):
+        pass
+    with pytest.raises(ValueError, match="in the block"), stopped_by_end(lambda: stopped.append("failed")):
+        raise ValueError("in the block")
+    ending.add(ending.finish)
+    ending.end()
+    assert stopped == []
+
+
 def test_nothing_stops_a_block_outside_of_a_call() -> None:
     done = threading.Event()
 

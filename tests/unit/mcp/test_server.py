@@ -67,7 +67,7 @@ def test_unexpected_error_shows_no_secret(profile: Path, monkeypatch: pytest.Mon
     texts = [(result.is_error, result.content[0].text) for result in asyncio.run(ask())]
     assert all(is_error for is_error, _ in texts)
     assert "The call failed with an unexpected ValueError. This is a bug" in texts[0][1]
-    assert "Broken at <address>" in texts[1][1]
+    assert "Broken at \\u003caddress>" in texts[1][1]
     assert "t-123" not in json.dumps(texts)
 
 
