@@ -16,8 +16,9 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.notebook import Text, html_facts
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, whole_number
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.planning import plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Expression

@@ -9,7 +9,8 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import MOST_ROWS as MOST_IN_EXCEL
 from delta_sharing_client.plan.costs import expected_bytes
-from delta_sharing_client.plan.tasks import ScanPlan, explain
+from delta_sharing_client.plan.explain import explain
+from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.run.batches import Batches
 
 

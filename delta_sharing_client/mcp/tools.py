@@ -26,7 +26,8 @@ from delta_sharing_client.mcp.limits import (
 )
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream, explain
+from delta_sharing_client.plan.explain import explain
+from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches

@@ -33,7 +33,7 @@ from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, 
 from delta_sharing_client.delta.variant.column import variant_to_python
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.plan.tasks import FASTER_DECIMALS
+from delta_sharing_client.plan.explain import FASTER_DECIMALS
 from delta_sharing_client.shortcuts import SHORTCUTS
 from delta_sharing_client.threads import Threads
 

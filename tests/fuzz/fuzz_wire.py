@@ -35,7 +35,7 @@ from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
 from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.tasks import explain
+from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter

@@ -34,8 +34,9 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
+from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_request import ChangesRequest
-from delta_sharing_client.plan.tasks import Change, ChangeKind, ScanPlan, ScanStream, explain
+from delta_sharing_client.plan.tasks import Change, ChangeKind, ScanPlan, ScanStream
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import Storage, fast_options, metadata, parquet_bytes, rows_of, table_state

@@ -15,7 +15,7 @@ import pytest
 
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.plan.tasks import explain
+from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, col

@@ -17,6 +17,7 @@ from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Attempt, Fetcher
+from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_columns import Origin
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import plan_snapshot
@@ -28,7 +29,6 @@ from delta_sharing_client.plan.tasks import (
     ScanPlan,
     ScanStream,
     SkippedFiles,
-    explain,
 )
 from delta_sharing_client.predicates.tree import col
 from tests.unit.storages import fast_options, metadata, table_state
@@ -199,7 +199,7 @@ def test_explain_of_a_small_plan_is_short() -> None:
         "  columns from the files: a, b",
         "  columns from partition values: p",
         "  access: by URL",
-        "  files to read: 2 of 2, 1.2 kB; the columns take about 100% of that, estimated by their types",
+        "  files to read: 2 of 2, 1.2 kB; the columns take about 100% of that, 1.2 kB, estimated by their types",
         "  rows in these files: 9",
     ]
 
@@ -225,7 +225,7 @@ def test_explain_of_a_large_plan_has_every_part() -> None:
         "  filter: a > 1",
         "  limit: 3 rows",
         "  files to read: 2 of 8 or more listed (50 in the table), 2.0 GB; the columns take about 100% of that, "
-        "estimated by their types",
+        "2.0 GB, estimated by their types",
         "  files skipped: 1, because partition values cannot match",
         "  files skipped: 2, because statistics rule out a match",
         "  files skipped: 3, because the files before them have enough rows for the limit",
