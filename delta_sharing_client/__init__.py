@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.options import InvalidText as InvalidText
     from delta_sharing_client.options import ReadOptions as ReadOptions
     from delta_sharing_client.options import ResponseFormat as ResponseFormat
+    from delta_sharing_client.options import TableFormat as TableFormat
     from delta_sharing_client.options import VariantAs as VariantAs
     from delta_sharing_client.predicates.tree import Expression as Expression
     from delta_sharing_client.predicates.tree import col as col
@@ -141,6 +142,7 @@ _HOMES = {
         "InvalidText",
         "ReadOptions",
         "ResponseFormat",
+        "TableFormat",
         "VariantAs",
     ),
     "delta_sharing_client.predicates.tree": ("Expression", "col"),

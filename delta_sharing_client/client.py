@@ -92,7 +92,7 @@ class SharingClient:
 
         options = self.rest.options
         if format is not None:
-            options = dataclasses.replace(options, table_format=format)  # type: ignore[arg-type] # names are accepted
+            options = dataclasses.replace(options, table_format=format)
         return SharedTable(self._table_name(name), self.rest, options)
 
     def _table_name(self, name: str | Table | AssetName) -> AssetName:

@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.local_paths import LocalPath, expanded
@@ -16,6 +16,9 @@ from delta_sharing_client.redact import secret_hash
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.report import Progress
+
+
+EnumT = TypeVar("EnumT", bound=enum.Enum)
 
 
 class ResponseFormat(enum.Enum):
@@ -87,7 +90,8 @@ class FileIdHash(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options of reads and of all requests. In paths a leading ``~`` is the home directory.
+    """Options of reads and of all requests. In paths a leading ``~`` is the home directory. The values of an enum may
+    be given as text (``"dir"``), and are members of the enum afterwards.
 
     Parameters
     ----------
@@ -168,13 +172,13 @@ class ReadOptions:
     min_bytes_per_second: float = 100.0
     async_query: bool = False
     progress: bool | Callable[[Progress], object] | None = None
-    variant_as: VariantAs = VariantAs.JSON
-    invalid_text: InvalidText = InvalidText.ERROR
+    variant_as: VariantAs | str = VariantAs.JSON
+    invalid_text: InvalidText | str = InvalidText.ERROR
     headers: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     user_agent: str | None = None
-    access_mode: AccessMode = AccessMode.AUTO
-    table_format: TableFormat = TableFormat.AUTO
-    file_id_hash: FileIdHash | None = None
+    access_mode: AccessMode | str = AccessMode.AUTO
+    table_format: TableFormat | str = TableFormat.AUTO
+    file_id_hash: FileIdHash | str | None = None
     require_whole_table: bool = False
     storage_options: Mapping[str, str] | tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     proxy: str | None = dataclasses.field(default=None, repr=False)  # may contain a password
@@ -218,11 +222,12 @@ class ReadOptions:
         self._expand_paths()
         for name, kind in _CHOICES.items():
             value = getattr(self, name)
-            if isinstance(value, str):
-                choices = [one.value for one in kind]
-                if value.lower() not in choices:
-                    raise UsageError(f"'{name}' must be one of {', '.join(map(repr, choices))}, found {value!r}.")
-                object.__setattr__(self, name, kind(value.lower()))
+            if isinstance(value, kind) or (value is None and name == "file_id_hash"):
+                continue
+            choices = [one.value for one in kind]
+            if not isinstance(value, str) or value.lower() not in choices:
+                raise UsageError(f"'{name}' must be one of {', '.join(map(repr, choices))}, found {value!r}.")
+            object.__setattr__(self, name, kind(value.lower()))
 
     def _expand_paths(self) -> None:
         for name in ("ca_bundle", "client_certificate"):
@@ -272,6 +277,12 @@ _SECONDS_AND_SPEEDS = {
     "max_retry_seconds": "",
     "min_bytes_per_second": "",
 }
+
+
+def choice(value: EnumT | str) -> EnumT:
+    """Return the value of an option that may be given as text: the constructor of ``ReadOptions`` has replaced it."""
+    assert isinstance(value, enum.Enum)
+    return value
 
 
 def chosen(options: ReadOptions | None, default: ReadOptions) -> ReadOptions:

@@ -7,8 +7,7 @@ read of the latest version reads the version that is the latest when it runs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, whole_number
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.planning import plan_table, stream_table, table_schema
-from delta_sharing_client.predicates.parse import parse_filter
+from delta_sharing_client.predicates.parse import Filter, parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
@@ -35,7 +34,6 @@ from delta_sharing_client.threads import check_running
 if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
 
-Filter = Union[str, Expression, Sequence[Any], None]
 ReadT = TypeVar("ReadT", bound="Read")
 
 

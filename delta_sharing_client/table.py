@@ -19,7 +19,7 @@ from delta_sharing_client.errors import DeltaSharingError, UsageError, about_tab
 from delta_sharing_client.formats import by_format
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import BarCell, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, chosen
+from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, choice, chosen
 from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.columns import ColumnName
     from delta_sharing_client.follow.follow_request import Start
     from delta_sharing_client.follow.steps import Follow
-    from delta_sharing_client.reads import Filter
+    from delta_sharing_client.predicates.parse import Filter
     from delta_sharing_client.replica import Replica
 
     Timestamp = Union[str, datetime.datetime, datetime.date, None]
@@ -229,7 +229,7 @@ class SharedTable:
         metadata = response.metadata
         with about_table(str(self.name)):
             columns = parse_schema(metadata.schema_string)
-            fields = [output_field(column, self.options.variant_as) for column in columns]
+            fields = [output_field(column, choice(self.options.variant_as)) for column in columns]
             schema = pa.schema(fields, left_out_metadata(columns))
         return TableDetails(
             id=metadata.id,

@@ -14,7 +14,7 @@ from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, Str
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
 from delta_sharing_client.delta.statistics import ColumnBounds, FileStatistics, StatisticsReader, num_records
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.options import ReadOptions, choice
 from delta_sharing_client.plan.read_columns import (
     Origin,
     filter_columns,
@@ -213,7 +213,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
     schema, partition_columns, added = table.schema, table.partition_columns, request.added_fields
     left_out = left_out_metadata(schema) if paths is None else None
     lineage = isinstance(request, ScanRequest) and request.row_lineage
-    output = output_columns(schema, paths, partition_columns, options.variant_as, added)
+    output = output_columns(schema, paths, partition_columns, choice(options.variant_as), added)
     if left_out is not None and not output:
         types = ", ".join(left_out_columns(schema).values())
         raise UnsupportedFeatureError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import pyarrow.compute as pc
 
@@ -29,8 +29,11 @@ from delta_sharing_client.predicates.tree import (
     membership,
 )
 
-# A Polars expression is accepted too, but Polars may not be installed.
-Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], pc.Expression, None]
+if TYPE_CHECKING:
+    import polars as pl
+
+Filter = Union[str, Expression, ColumnBuilder, Sequence[Any], pc.Expression, "pl.Expr", None]
+"""What a filter may be."""
 
 
 def parse_filter(filter: Filter) -> Expression | None:  # noqa: A002 - the public keyword is called so everywhere

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar, Union
 from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
-from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.options import ResponseFormat, choice
 from delta_sharing_client.protocol.line_order import ResponseRules, TableHead
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import (
@@ -276,7 +276,8 @@ def _query(
 ) -> TableResponse:
     flags = {ASYNCHRONOUS: query.asynchronous, END_STREAM_ACTION: True, CHANGES_OF_VIEWS: query.of_view}
     headers = capabilities(formats, reader_features(query.operation), flags)
-    ids = file_id_hash(rest.options.file_id_hash)
+    asked = rest.options.file_id_hash
+    ids = file_id_hash(None if asked is None else choice(asked))
     rules = ResponseRules(
         table=table,
         operation=query.operation,

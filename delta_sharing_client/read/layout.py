@@ -13,7 +13,7 @@ from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, Str
 from delta_sharing_client.delta.partition_values import parse_partition_value, partition_bound
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
-from delta_sharing_client.options import VariantAs
+from delta_sharing_client.options import VariantAs, choice
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.chunks import Chunks, ColumnChunk
 from delta_sharing_client.parquet.footer import Footer
@@ -429,13 +429,13 @@ def _align(shape: Shape, arrow: pa.Schema, task: FileTask, int96: frozenset[int]
             arrow,
             context.mapping_mode,
             variant_as,
-            context.options.invalid_text,
+            choice(context.options.invalid_text),
             names=context.name_mapping,
             required_ids=frozenset(task.required_ids),
             int96=int96,
         )
 
-    aligner, filter_aligner = aligner_of(context.options.variant_as), aligner_of(VariantAs.STRUCT)
+    aligner, filter_aligner = aligner_of(choice(context.options.variant_as)), aligner_of(VariantAs.STRUCT)
     untold = shape.untold(task)
     output = tuple(_file_column(aligner, column, task, untold) for column in context.output)
     filters = tuple(_file_column(filter_aligner, column, task, untold) for column in context.filters)

@@ -31,6 +31,7 @@ from delta_sharing_client.delta.data_types import (
 from delta_sharing_client.delta.schema import parse_schema, to_arrow_schema
 from delta_sharing_client.delta.type_rows import TYPES
 from delta_sharing_client.errors import DataError, SchemaChangeError, UnsupportedFeatureError, UsageError, check_memory
+from delta_sharing_client.options import choice
 from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,
     CHANGE_TYPE,
@@ -126,7 +127,7 @@ def extra_fields(options: SparkOptions) -> tuple[pa.Field, ...]:
 
 
 def _spark_schema(table: StructType, paths: tuple[ColumnPath, ...] | None, options: SparkOptions) -> spark.StructType:
-    found = output_columns(table, paths, (), EXECUTOR_OPTIONS.variant_as, extra_fields(options))
+    found = output_columns(table, paths, (), choice(EXECUTOR_OPTIONS.variant_as), extra_fields(options))
     fields: dict[str, spark.StructField] = {}
     for column in found:
         if column.field is not None:
