@@ -26,6 +26,11 @@ class OpenFile(io.BufferedReader):
         self._stream = stream
         super().__init__(stream, _BUFFER_BYTES)
 
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._stream.size
+
     def close(self) -> None:
         # The buffer's own method would wait for the reading thread.
         self._stream.end()

@@ -64,10 +64,12 @@ class LocalPlace:
         deadline.check("Listing files", self.table)
         first, *waiting = [folder] if mark is None else mark.split(_BETWEEN)
         page = await asyncio.to_thread(self._listed, first)
+        # A directory exists, also if nothing is in it.
+        markers = frozenset((first, *page.folders))
         if not recursive:
-            return page
+            return page._replace(markers=markers)
         waiting = [*page.folders, *waiting]
-        return Page(page.files, [], frozenset(page.folders), _BETWEEN.join(waiting) if waiting else None)
+        return Page(page.files, [], markers, _BETWEEN.join(waiting) if waiting else None)
 
     def _local_path(self, path: str) -> Path:
         if path.startswith("/") or any(part in (".", "..") for part in path.split("/")):
