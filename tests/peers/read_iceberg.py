@@ -3,11 +3,13 @@
     python read_iceberg.py URI TOKEN WAREHOUSE NAMESPACE DIRECTORY
 
 runs in the environment of ``scripts/iceberg``, whose PySpark is 4.0. The rows of each table become
-``DIRECTORY/<table>.parquet``, with their row lineage if the table has it. ``ICEBERG_SPARK_JARS`` names the jars.
+``DIRECTORY/<table>.parquet``, with their row lineage if the table has it, and the numbers of rows of its metadata
+tables ``DIRECTORY/<table>.json``. ``ICEBERG_SPARK_JARS`` names the jars.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -49,6 +51,8 @@ def main(uri: str, token: str, warehouse: str, namespace: str, directory: str) -
         ]
         folder = pathlib.Path(directory) / row.tableName
         frame.selectExpr(*columns).coalesce(1).write.parquet(str(folder))
+        counts = {kind: spark.sql(f"SELECT * FROM {name}.{kind}").count() for kind in ("snapshots", "history", "refs")}
+        pathlib.Path(f"{folder}.json").write_text(json.dumps(counts), encoding="utf-8")
         (part,) = folder.glob("part-*.parquet")
         shutil.copy(part, f"{folder}.parquet")
     spark.stop()
