@@ -34,7 +34,7 @@ API = {
     "Copies": ("Replica", "Follow", "FollowedChanges"),
     "Filters": ("col", "Expression"),
     "In one call": re.compile("load_|get_|scan_|sql|attach|.*_spark_jar"),
-    "Choices": ("AccessMode", "FileIdHash", "InvalidText", "ResponseFormat", "VariantAs"),
+    "Choices": ("AccessMode", "FileIdHash", "InvalidText", "ResponseFormat", "TableFormat", "VariantAs"),
     "Errors and warnings": re.compile(".*(Error|Warning)$"),
 }
 
