@@ -246,7 +246,8 @@ async def _respond(answer: Answer, send: Send) -> None:
 
 def _first_page(request: Request) -> Request:
     kept = [part for part in request.query.split("&") if not part.startswith(("marker=", "continuation-token="))]
-    return dataclasses.replace(request, query="&".join(kept), is_changed="&".join(kept) != request.query)
+    query = "&".join(kept)
+    return dataclasses.replace(request, query=query, is_changed=request.is_changed or query != request.query)
 
 
 def _with_mark(kind: str, answer: Answer, mark: str) -> Answer:

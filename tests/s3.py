@@ -120,7 +120,8 @@ def _guarded(guard: Guard) -> type[BaseHTTPRequestHandler]:
             data = guard.content(path) if refusal is None else None
             if data is None:
                 code = refusal or "NoSuchKey"
-                self._answer({"NoSuchKey": 404}.get(code, 403), f"<Error><Code>{code}</Code></Error>".encode())
+                status = {"NoSuchKey": 404, "ExpiredToken": 400}.get(code, 403)
+                self._answer(status, f"<Error><Code>{code}</Code></Error>".encode())
                 return
             match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
             if match is None:

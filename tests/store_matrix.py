@@ -6,8 +6,10 @@ is a failure of the matrix: other bytes, other exceptions, a message with a secr
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import functools
 import itertools
 import pathlib
 import queue
@@ -17,18 +19,25 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
+from unittest import mock
 from urllib.parse import quote
 
+import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.assets import transfers
+from delta_sharing_client.redact import Secret
+from mock_server import asset_files, catalog
 from mock_server.faults import FaultKind, Target
 from mock_server.running import bind, serving, uvicorn_config
+from mock_server.s3 import S3Settings
 from tests.fault_proxy import ALL_FAULTS, FaultProxy, Origin, fault_proxy
 from tests.object_stores import AZURE, GOOGLE, S3, URLS, SimulatedStore
+from tests.tables import TableWriter, rows_of
 from tests.time_limits import HANGS
 
 SECRET = "planted"
@@ -40,8 +49,10 @@ FILES = {
     "b/c/empty": b"",
     "b/z": b"z",
 }
+TABLE, VOLUME = "s.d.t", "s.d.v"
+IDS = list(range(40))
 OPTIONS = ds.ReadOptions(
-    max_attempts=2, max_retry_seconds=12.0, connect_timeout=5.0, read_timeout=2.5, total_timeout=20.0, progress=False
+    max_attempts=2, max_retry_seconds=40.0, connect_timeout=5.0, read_timeout=2.5, total_timeout=60.0, progress=False
 )
 _LOCATIONS = {S3: "s3://bucket", AZURE: "abfss://bucket@account.dfs.core.windows.net", GOOGLE: "gs://bucket"}
 # Values for faults that have no documented value, or whose documented value would take too long.
@@ -89,33 +100,40 @@ class Cell(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What is done with a volume, which requests have the fault, and a function that compares the result."""
+    """What is done, which requests have the fault, and a function that compares the result."""
 
     target: Target
-    run: Callable[[ds.Volume, pathlib.Path], bool]
+    run: Callable[[ds.SharingClient, pathlib.Path], bool]
 
 
-def _lists(volume: ds.Volume, folder: pathlib.Path) -> bool:
-    return sorted((file.path, file.size) for file in volume.files()) == sorted(
+def _lists(client: ds.SharingClient, folder: pathlib.Path) -> bool:
+    return sorted((file.path, file.size) for file in client.volume(VOLUME).files()) == sorted(
         (path, len(content)) for path, content in FILES.items()
     )
 
 
-def _reads(volume: ds.Volume, folder: pathlib.Path) -> bool:
-    return _is_one_version(volume.read_bytes(LARGE), FILES[LARGE])
+def _reads(client: ds.SharingClient, folder: pathlib.Path) -> bool:
+    return _is_one_version(client.volume(VOLUME).read_bytes(LARGE), FILES[LARGE])
 
 
-def _seeks(volume: ds.Volume, folder: pathlib.Path) -> bool:
-    with volume.open(LARGE) as stream:
+def _seeks(client: ds.SharingClient, folder: pathlib.Path) -> bool:
+    with client.volume(VOLUME).open(LARGE) as stream:
         stream.seek(123_457)
         start = stream.read(1000)
         stream.seek(290_000)
         return _is_one_version(start + stream.read(), FILES[LARGE][123_457:124_457] + FILES[LARGE][290_000:])
 
 
-def _downloads(volume: ds.Volume, folder: pathlib.Path) -> bool:
-    volume.download(folder / "here")
+def _downloads(client: ds.SharingClient, folder: pathlib.Path) -> bool:
+    client.volume(VOLUME).download(folder / "here")
     return all(_is_one_version((folder / "here" / path).read_bytes(), content) for path, content in FILES.items())
+
+
+def _reads_rows(client: ds.SharingClient, folder: pathlib.Path) -> bool:
+    table = client.table(TABLE)
+    options = dataclasses.replace(table.options, access_mode=ds.AccessMode.DIR)
+    rows = table.scan(filter="id >= 0", options=options).to_arrow()
+    return sorted(rows["id"].to_pylist()) == IDS
 
 
 def _is_one_version(data: bytes, content: bytes) -> bool:
@@ -129,6 +147,8 @@ USES = {
     "read": Use(Target.DATA, _reads),
     "seek": Use(Target.DATA, _seeks),
     "download": Use(Target.DATA, _downloads),
+    "list a log": Use(Target.API, _reads_rows),
+    "read rows": Use(Target.DATA, _reads_rows),
 }
 
 
@@ -146,10 +166,10 @@ def cells() -> list[Cell]:
 
 @dataclasses.dataclass
 class Store:
-    """A store with ``FILES`` below ``FOLDER``: its protocol, how requests reach it, and how its volume is shared.
+    """A store with ``objects()``: its protocol, how requests reach it, and how its volume and its table are shared.
 
-    ``share`` opens a sharing server whose volume ``s.d.v`` lies in the store at an endpoint, and returns its profile
-    and the ``storage_options`` of the client.
+    ``share`` opens a sharing server whose assets lie in the store at an endpoint, and returns its profile and the
+    ``storage_options`` of the client.
     """
 
     kind: str
@@ -159,22 +179,25 @@ class Store:
 
 @dataclasses.dataclass
 class Station:
-    """A volume behind a proxy of its own."""
+    """Clients of a store behind a proxy of its own: ``hasty`` has a short deadline, ``patient`` makes more attempts."""
 
     proxy: FaultProxy
-    volume: ds.Volume
-    endless: ds.Volume
+    client: ds.SharingClient
+    hasty: ds.SharingClient
+    patient: ds.SharingClient
     folder: pathlib.Path
 
     def outcome(self, cell: Cell) -> str:
         """Return the result of a cell."""
         self.proxy.faults.clear()
         self.proxy.set_fault(cell.text)
-        volume = self.endless if cell.always and cell.fault.name in ENDLESS else self.volume
+        # On a busy machine, the attempt after the fault may fail, too.
+        is_patient = not cell.always or cell.fault.name == "throttled"
+        client = self.patient if is_patient else self.hasty if cell.fault.name in ENDLESS else self.client
         folder = self.folder / f"{cell.fault.name}-{cell.use}-{cell.always}"
         folder.mkdir()
         try:
-            result = "right" if USES[cell.use].run(volume, folder) else "wrong"
+            result = "right" if USES[cell.use].run(client, folder) else "wrong"
         except ds.DeltaSharingError as error:
             result = type(error).__name__ + _complaint(error)
             if not all(_is_complete(path, folder / "here") for path in folder.rglob("*") if path.is_file()):
@@ -203,22 +226,70 @@ def _complaint(error: ds.DeltaSharingError) -> str:
 Vendor = Callable[..., Mapping[str, object]]
 
 
+def objects() -> dict[str, bytes]:
+    """Return the objects of each store by key: of a volume and a table, and others that are in neither."""
+    root = _table()
+    return {
+        **{f"{FOLDER}/{path}": content for path, content in FILES.items()},
+        **{f"{root.name}/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()},
+        f"{FOLDER}-not/a.txt": b"sibling",
+        "elsewhere/a.txt": b"another folder",
+    }
+
+
+@functools.cache
+def _table() -> pathlib.Path:
+    """Write a table with two files in two commits, which is removed when the process ends."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    writer = TableWriter(pathlib.Path(folder) / "matrix-table", pa.schema([("id", pa.int64())]))
+    half = len(IDS) // 2
+    writer.insert(rows_of(IDS[:half]))
+    writer.insert(rows_of(IDS[half:]))
+    return writer.path
+
+
 def simulated(kind: str, store: SimulatedStore | None = None) -> Store:
     """Return a simulated store of this kind with ``FILES``, and with objects that are not in the volume."""
     store = store or SimulatedStore(kind)
-    others = {f"{FOLDER}-not/a.txt": b"sibling", "elsewhere/a.txt": b"another folder"}
-    store.objects.update({f"{FOLDER}/{path}": content for path, content in FILES.items()} | others)
-    return Store(kind, store.answer, by_url if kind == URLS else by_credentials(kind, _LOCATIONS[kind], _vendor(kind)))
+    store.objects.update(objects())
+    if kind == URLS:
+        return Store(kind, store.answer, by_url)
+    return Store(kind, store.answer, by_credentials(kind, _LOCATIONS[kind], _vendor(kind), origin=store.answer))
 
 
-def by_credentials(kind: str, location: str, vendors: Mapping[str, Vendor], **options: str) -> Any:
-    """Return ``Store.share`` of a store at ``location`` whose server provides credentials for it."""
+def by_credentials(
+    kind: str,
+    location: str,
+    vendors: Mapping[str, Vendor],
+    *,
+    origin: Origin | None = None,
+    s3: S3Settings | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Any:
+    """Return ``Store.share`` of a store at ``location`` whose server provides credentials for it.
+
+    The server itself reads the logs of tables in S3: from ``origin``, or with the settings ``s3``.
+    """
 
     @contextlib.contextmanager
     def share(endpoint: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
-        with mock_server.running(volumes={"s.d.v": f"{location}/{FOLDER}"}, vendors=vendors) as server:
-            account = f"/{location.partition('@')[2].partition('.')[0]}" if kind == AZURE else ""
-            yield server.profile, {"endpoint": f"{endpoint}{account}", **options}
+        volume = asset_files.volume(("s", "d", "v"), f"{location}/{FOLDER}")
+        table = dataclasses.replace(catalog.entry("s", "d", "t", _table()), storage=f"{location}/{_table().name}")
+        account = f"/{location.partition('@')[2].partition('.')[0]}" if kind == AZURE else ""
+        with contextlib.ExitStack() as stack:
+            own = s3 or S3Settings()
+            if kind == S3 and origin is not None:
+                direct = stack.enter_context(fault_proxy(kind, origin))
+                own = S3Settings(
+                    endpoint=direct.endpoint,
+                    region="us-east-1",
+                    access_key_id="id",
+                    secret_access_key=Secret(SECRET),
+                )
+            shared = catalog.build([table], assets=[volume])
+            server = stack.enter_context(mock_server.running(shared, vendors=vendors, s3=own))
+            yield server.profile, {"endpoint": f"{endpoint}{account}", **(options or {})}
 
     return share
 
@@ -244,7 +315,7 @@ def _vendor(kind: str) -> Mapping[str, Vendor]:
 @contextlib.contextmanager
 def by_url(endpoint: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
     """Share the files as a server does that provides a URL for each file instead of credentials."""
-    volume = "/api/shares/s/schemas/d/volumes/v"
+    base = "/api/shares/s/schemas/d/volumes/v"
 
     async def describe(_: Any) -> JSONResponse:
         return JSONResponse({"name": "v", "schema": "d", "share": "s", "storageLocation": "s3://bucket/volumes/"})
@@ -258,9 +329,9 @@ def by_url(endpoint: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]
 
     app = Starlette(
         routes=[
-            Route(volume, describe),
-            Route(f"{volume}/files", files),
-            Route(f"{volume}/files/download", sign, methods=["POST"]),
+            Route(base, describe),
+            Route(f"{base}/files", files),
+            Route(f"{base}/files/download", sign, methods=["POST"]),
         ]
     )
     with bind("127.0.0.1", 0) as listening, serving(uvicorn_config(app), listening):
@@ -273,15 +344,21 @@ def station(store: Store, folder: pathlib.Path, **options: Any) -> Iterator[Stat
     """Open a volume of ``store`` through a proxy of its own."""
     with fault_proxy(store.kind, store.origin) as proxy, store.share(proxy.endpoint) as (profile, stored):
         settings = dataclasses.replace(OPTIONS, storage_options=stored, **options)
-        short = dataclasses.replace(settings, total_timeout=4.0)
-        with ds.SharingClient(profile, settings) as client, ds.SharingClient(profile, short) as other:
-            yield Station(proxy, client.volume("s.d.v"), other.volume("s.d.v"), folder)
+        short, long = (dataclasses.replace(settings, **one) for one in ({"total_timeout": 8.0}, {"max_attempts": 8}))
+        with (
+            ds.SharingClient(profile, settings) as client,
+            ds.SharingClient(profile, short) as hasty,
+            ds.SharingClient(profile, long) as patient,
+        ):
+            yield Station(proxy, client, hasty, patient, folder)
 
 
-def outcomes(store: Store, chosen: list[Cell], *, stations: int = 12) -> dict[Cell, str]:
+def outcomes(store: Store, chosen: list[Cell], *, stations: int = 8) -> dict[Cell, str]:
     """Return the results of the ``chosen`` cells. Fails if a redirect was followed."""
     free: queue.Queue[Station] = queue.Queue()
     with contextlib.ExitStack() as stack:
+        # The large file is downloaded in parts, so that ranges are requested.
+        stack.enter_context(mock.patch.object(transfers, "PART_BYTES", 64 * 1024))
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         opened = []
         for number in range(min(stations, len(chosen))):

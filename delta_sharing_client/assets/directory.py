@@ -25,7 +25,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.fetch.listing import list_pages
 from delta_sharing_client.fetch.place import Body, DataRequest, Page, Refused, StoredFile, Version
-from delta_sharing_client.fetch.source import Fetcher, send
+from delta_sharing_client.fetch.source import WEB_PAGE, Fetcher, is_web_page, send
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.asset_kinds import AssetRef
@@ -120,6 +120,8 @@ class Directory:
 
         async def take(body: Body) -> None:
             size = body.span.total
+            if is_web_page(body):
+                raise DataError(f"Expected the file '{path}' of {self.ref}, found {WEB_PAGE}.")
             if size is None:
                 raise DataError(f"The store does not state the length of the file '{path}' of {self.ref}.")
             facts.append(StoredFile(path, size, body.modified, body.version.etag or None))

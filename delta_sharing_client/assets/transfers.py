@@ -87,7 +87,12 @@ class Transfers:
                 break
             if file.etag is None:
                 # The listing does not identify the version, and all bytes must come from one version.
-                file = await self._directory.stat_async(file.path)
+                stated, file = file, await self._directory.stat_async(file.path)
+                if file.size != stated.size:
+                    raise DataError(
+                        f"Expected {stated.size} bytes in the file '{file.path}' of {self._directory.ref}, but the "
+                        f"storage has {file.size} bytes."
+                    )
             remote = self._remote(fetcher, number, file, attempt)
             target = self._target(file, remote, worker)
             with contextlib.suppress(Stale), contextlib.closing(target):

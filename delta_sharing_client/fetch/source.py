@@ -50,6 +50,14 @@ class UrlSource(Protocol):
         """
 
 
+WEB_PAGE = "an HTML page; perhaps a proxy or a login page responds instead of the storage"
+
+
+def is_web_page(body: Body) -> bool:
+    """Return whether a response is an HTML page that is no file: stores state at least one fact about each version."""
+    return body.span.is_html and not body.version.etag and not body.version.modified
+
+
 class Stale(DataError):
     """Parts of a file come from different versions; the file must be read again, in the next ``Attempt``."""
 
@@ -252,20 +260,22 @@ class RemoteFile:
     def check(self, body: Body) -> None:
         """Raise ``Stale`` if a response has another version than earlier ones, ``DataError`` if it has another size."""
         if body.span.is_html:
-            self.check_total(body.span.total, is_html=True)
+            self.check_size(body)
         if not self.agree(body.version):
             raise self.replaced()
         if self.is_in_one_response and body.span.total not in (None, self.size):
             raise self.replaced()
+        self.check_size(body)
+
+    def check_size(self, body: Body) -> None:
+        """Raise ``DataError`` if a response has another size than the file, or is a web page."""
+        if self.size < 0 and is_web_page(body):
+            raise self.error(DataError, f"expected a file, found {WEB_PAGE}")
+        if body.span.is_html and self.size >= 0 and body.span.total != self.size:
+            raise self.error(DataError, f"expected a file of {self.size} bytes, found {WEB_PAGE}")
         self.check_total(body.span.total)
 
-    def check_total(self, total: int | None, *, is_html: bool = False) -> None:
-        if is_html and self.size >= 0 and total != self.size:
-            raise self.error(
-                DataError,
-                f"expected a file of {self.size} bytes, found an HTML page; perhaps a proxy or a login page responds "
-                "instead of the storage",
-            )
+    def check_total(self, total: int | None) -> None:
         if total is not None and self.size >= 0 and total != self.size:
             raise self.error(DataError, f"expected a file of {self.size} bytes, but the storage has {total} bytes")
 
@@ -440,7 +450,7 @@ class _WholeTransfer(_Transfer):
         total = body.span.total
         if total is None:
             raise self.file.error(DataError, "the storage does not state its length")
-        self.file.check_total(total, is_html=body.span.is_html)
+        self.file.check_size(body)
         if self.most is not None and total > self.most:
             raise self.file.error(DataError, f"expected at most {self.most} bytes, found {total}")
         if not self.file.agree(body.version) or (self.buffer is not None and self.wanted.stop != total):

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from delta_sharing_client.fetch.listing import list_pages
 from delta_sharing_client.fetch.place import Page, Place, Refused, Version
-from delta_sharing_client.fetch.source import Fetcher, RemoteFile
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 
@@ -47,7 +47,10 @@ async def read_object(
         name=name,
         refusal=refusal,
     )
-    data = await file.read_all(most) if wanted is None else await file.read(wanted)
+    try:
+        data = await file.read_all(most) if wanted is None else await file.read(wanted)
+    except Stale as stale:
+        raise stale.ended() from None
     return memoryview(data).cast("B")
 
 

@@ -18,6 +18,7 @@ from delta_sharing_client.storage.locations import StoreSettings
 from delta_sharing_client.storage.refusals import StoreError
 
 _MOST_LISTING = 16 * 1024 * 1024
+_NO_BUCKET = "the bucket or container does not exist, or 'endpoint' in 'storage_options' is wrong"
 _HADOOP_SUFFIX = "_$folder$"
 
 
@@ -81,7 +82,15 @@ class StorePlace:
                     raise self._error(f"sends a page with more than {_MOST_LISTING} bytes")
 
         request = DataRequest("", None, deadline)
-        dialect = await self._send(request, lambda dialect: dialect.listing(prefix, mark, recursive=recursive), take)
+        try:
+            dialect = await self._send(
+                request, lambda dialect: dialect.listing(prefix, mark, recursive=recursive), take
+            )
+        except Refused as refused:
+            if refused.status == 404 and not refused.reason:
+                # A folder without files has an empty listing, so this is not about the folder.
+                raise Refused(404, None, _NO_BUCKET, code=refused.code) from None
+            raise
         return self._page(dialect.page(bytes(content)), prefix)
 
     def _page(self, listing: Listing, prefix: str) -> Page:

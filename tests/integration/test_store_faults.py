@@ -1,0 +1,140 @@
+"""Read volumes with each fault that a store can have; the table of the results in ``docs/reliability.md`` is generated
+from this. ``tests/stores/test_faults.py`` does the same with the emulators and a server of S3."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+
+import pytest
+
+import delta_sharing_client as ds
+from tests.effort import sample
+from tests.fault_proxy import ALL_FAULTS, forwarding
+from tests.generated import check_generated
+from tests.object_stores import AZURE, GOOGLE, S3, STORES, URLS, SimulatedStore
+from tests.store_matrix import (
+    FILES,
+    FOLDER,
+    LARGE,
+    SECRET,
+    UNUSED,
+    USES,
+    VOLUME,
+    Cell,
+    cells,
+    outcomes,
+    simulated,
+    station,
+)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# A URL may lead to another one, as the URLs of tables may.
+OF_FILES = ("read", "seek", "download")
+OF_URLS = {
+    ("redirect", False): "right",
+    ("redirect-elsewhere", False): "right",
+    ("redirect-elsewhere", True): "right",
+    ("bad-redirect", False): "ProtocolError",
+    ("bad-redirect", True): "ProtocolError",
+}
+_SHOWN = {"right": "right", UNUSED: ""}
+
+
+@pytest.fixture(scope="module")
+def of_s3() -> dict[Cell, str]:
+    return outcomes(simulated(S3), cells())
+
+
+def test_faults_of_stores_have_the_results_in_the_documentation(of_s3: dict[Cell, str]) -> None:
+    lines = [f"| fault | {' | '.join(USES)} |", "|---" * (1 + len(USES)) + "|"]
+    for fault in ALL_FAULTS:
+        row = []
+        for use in USES:
+            pair = [of_s3[cell] for cell in (Cell(fault, use, False), Cell(fault, use, True)) if cell in of_s3]
+            shown = [_SHOWN.get(one, f"`{one}`") for one in pair]
+            row.append(", ".join(dict.fromkeys(filter(None, shown))))
+        if any(row):
+            lines.append(f"| {fault.doc.replace('VALUE', 'N')} | {' | '.join(row)} |")
+    assert {str(cell): one for cell, one in of_s3.items() if one == "wrong" or " " in one} == {}
+    check_generated(ROOT / "docs" / "reliability.md", "stores", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(("kind", "first"), [(AZURE, 0), (GOOGLE, 1), (URLS, 2)])
+def test_other_places_have_the_same_results(kind: str, first: int, of_s3: dict[Cell, str]) -> None:
+    # The list of the files of a volume with URLs comes from the sharing server.
+    chosen = [cell for cell in cells() if kind != URLS or cell.use in OF_FILES]
+    results = outcomes(simulated(kind), list(sample(chosen, 4, first)))
+    expected = {
+        cell: OF_URLS.get((cell.fault.name, cell.always), of_s3[cell]) if kind == URLS else of_s3[cell]
+        for cell in results
+    }
+
+    assert {str(cell): (one, expected[cell]) for cell, one in results.items() if one != expected[cell]} == {}
+
+
+@pytest.mark.parametrize("kind", [*STORES, URLS])
+def test_foreign_bodies_never_become_files(kind: str) -> None:
+    """A web page in place of a file, as a login page of a network: also if the size of the file is not known before."""
+    chosen = [cell for cell in cells() if cell.fault.name == "web-page" and cell.use in OF_FILES]
+
+    assert set(outcomes(simulated(kind), chosen).values()) == {"DataError"}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_listing_of_a_missing_bucket_is_not_empty(kind: str) -> None:
+    """A copy of an empty listing would remove all files."""
+    chosen = [cell for cell in cells() if cell.fault.name in ("not-found", "no-bucket") and cell.use == "list"]
+
+    assert set(outcomes(simulated(kind), chosen).values()) == {"TransportError"}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_expired_credentials_are_renewed_while_files_are_read(kind: str, tmp_path: pathlib.Path) -> None:
+    """The refusal of each store, with its own status: the next credentials are used, and the old ones never again."""
+    store = SimulatedStore(kind)
+    with station(simulated(kind, store), tmp_path) as at:
+        for number in range(1, 4):
+            store.expired.add(f"{SECRET}-{number}")
+            assert at.client.volume(VOLUME).read_bytes(LARGE) == FILES[LARGE]
+            assert USES["list"].run(at.client, tmp_path)
+        at.client.volume(VOLUME).download(tmp_path / "here")
+    assert {path: (tmp_path / "here" / path).read_bytes() for path in FILES} == FILES
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_credentials_that_stay_expired_are_requested_once_more(kind: str, tmp_path: pathlib.Path) -> None:
+    store = SimulatedStore(kind)
+    store.expired.add(SECRET)
+    with station(simulated(kind, store), tmp_path) as at:
+        with pytest.raises(ds.AuthError):
+            at.client.volume(VOLUME).read_bytes(LARGE)
+        assert len(at.proxy.requests) == 2
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_corrupt_bytes_are_detected(kind: str, tmp_path: pathlib.Path) -> None:
+    """A byte that a proxy flips: once, the file is downloaded again; always, there is an error and no file."""
+    with station(simulated(kind), tmp_path) as at:
+        at.proxy.set_fault("corrupt-body:1@data")
+        at.client.volume(VOLUME).download(tmp_path / "once", LARGE)
+        assert (tmp_path / "once" / LARGE).read_bytes() == FILES[LARGE]
+        at.proxy.set_fault("corrupt-body@data")
+        with pytest.raises(ds.DataError, match="checksum"):
+            at.client.volume(VOLUME).download(tmp_path / "always", LARGE)
+        assert not (tmp_path / "always" / LARGE).exists()
+
+
+def test_names_with_odd_characters_pass_through_a_real_proxy(tmp_path: pathlib.Path) -> None:
+    """Two proxies in a row: the path that is signed is the path that arrives."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(station(simulated(S3), tmp_path))
+        store = simulated(S3)
+        store.origin = forwarding(first.proxy.endpoint, keeps_host=True)
+        second = stack.enter_context(station(store, tmp_path))
+        assert second.client.volume(VOLUME).read_bytes(LARGE) == FILES[LARGE]
+        assert first.proxy.requests[-1].path == second.proxy.requests[-1].path == f"/bucket/{FOLDER}/{_encoded(LARGE)}"
+
+
+def _encoded(path: str) -> str:
+    return path.replace(" ", "%20").replace("+", "%2B").replace("é", "%C3%A9")
