@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from typing import IO
@@ -12,6 +13,8 @@ from delta_sharing_client.fetch.place import StoredFile
 
 _IN_MEMORY = 20_000
 _BUFFER_BYTES = 1024 * 1024
+# Begins a line whose path is escaped once more.
+_ESCAPED = b"\\"
 
 
 class FileList:
@@ -41,7 +44,12 @@ class FileList:
         if self._others is None:
             # Not closed here, because the file, which has no name, must exist as long as the list.
             self._others = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)  # noqa: SIM115
-        self._others.write(self._encode(file) + b"\n")
+        try:
+            line = self._encode(file)
+        except UnicodeEncodeError:
+            # A name that is not UTF-8 has surrogates, which msgspec does not write.
+            line = _ESCAPED + self._encode(msgspec.structs.replace(file, path=json.dumps(file.path)))
+        self._others.write(line + b"\n")
 
     def __iter__(self) -> Iterator[StoredFile]:
         """Iterate over all files. Only one iteration may run at a time, and no file may be added meanwhile."""
@@ -49,7 +57,10 @@ class FileList:
         if self._others is not None:
             self._others.seek(0)
             decode = msgspec.json.Decoder(StoredFile).decode
-            yield from map(decode, self._others)
+            for line in self._others:
+                file = decode(line.removeprefix(_ESCAPED))
+                is_escaped = line.startswith(_ESCAPED)
+                yield msgspec.structs.replace(file, path=json.loads(file.path)) if is_escaped else file
 
     def close(self) -> None:
         """Remove the temporary file."""

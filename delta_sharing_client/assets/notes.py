@@ -9,6 +9,7 @@ written are ignored: incomplete lines, and paths that lead out of the directory.
 from __future__ import annotations
 
 import bisect
+import json
 from array import array
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
@@ -18,6 +19,7 @@ import msgspec
 from delta_sharing_client.assets.naming import is_inside
 
 _decode = msgspec.json.Decoder().decode
+_SURROGATE = b"\\ud"
 _LONGEST_LINE = 64 * 1024
 _FACTS = [str, str, str, int, int]
 
@@ -44,7 +46,12 @@ class Note(NamedTuple):
 
 def line_of(path: str, note: Note | None) -> bytes:
     """Return the line that records a file, or its removal."""
-    return msgspec.json.encode([path, *(note or ())]) + b"\n"
+    fields = [path, *(note or ())]
+    try:
+        return msgspec.json.encode(fields) + b"\n"
+    except UnicodeEncodeError:
+        # A name that is not UTF-8 has surrogates, which msgspec does not write.
+        return json.dumps(fields).encode() + b"\n"
 
 
 class Notes:
@@ -117,7 +124,7 @@ def _read(line: bytes) -> tuple[str, Note | None] | None:
     """Return the path and the note in a line; the note is ``None`` if the file was removed. Return ``None`` for an
     unreadable line."""
     try:
-        fields: Any = _decode(line)
+        fields: Any = json.loads(line) if _SURROGATE in line.lower() else _decode(line)
         name, *facts = fields
     except (ValueError, TypeError, RecursionError):
         # A process was killed while writing the line, or the file was edited.

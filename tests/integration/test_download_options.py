@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import json
+import os
 import pathlib
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client import testing
-from delta_sharing_client.assets import transfers
+from delta_sharing_client.assets import file_list, transfers
 from delta_sharing_client.cli import main
 from delta_sharing_client.fetch.place import DataRequest, Take
 from delta_sharing_client.storage.local import LocalPlace
@@ -98,6 +100,23 @@ def test_malformed_patterns_are_refused(shared: Shared, bad: Any) -> None:
     with pytest.raises(ds.UsageError, match="Expected at least one pattern"):
         shared.volume.download(shared.here, pattern=[])
     assert not shared.here.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux only")
+@pytest.mark.parametrize("in_memory", [0, 100])
+def test_names_that_are_not_utf_8_are_kept(shared: Shared, monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
+    monkeypatch.setattr(file_list, "_IN_MEMORY", in_memory)
+    name = os.fsencode(shared.source / "drafts") + b"/\xff\xe9 \\.bin"
+    with open(name, "wb") as stream:
+        stream.write(b"1")
+    path = os.fsdecode(b"drafts/\xff\xe9 \\.bin")
+
+    assert set(shared.volume.download(shared.here).downloaded) == {*FILES, path}
+    assert shared.local() == {**FILES, path: "1"}
+    assert shared.volume.download(shared.here).downloaded == ()
+    os.unlink(name)
+    assert shared.volume.download(shared.here, delete=True).removed == (path,)
+    assert shared.local() == FILES
 
 
 # --- delete and force ---
