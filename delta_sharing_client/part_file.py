@@ -55,9 +55,13 @@ class PartFile:
         # Runs of arrived bytes that are not recorded yet.
         self._unrecorded = Ranges()
         self._hash, self._hashed = self._new_hash(algorithm), 0
-        self._descriptor = self._continued() if keeps else -1
-        if self._descriptor < 0:
-            self._create()
+        self._descriptor = -1
+        try:
+            if not (keeps and self._continue()):
+                self._create()
+        except BaseException:
+            self._close_now()
+            raise
 
     def __enter__(self) -> PartFile:
         return self
@@ -168,41 +172,27 @@ class PartFile:
             self._journal = self._folder.create_file(self.name + JOURNAL_SUFFIX)
             _write_all(self._journal, _boot() + b"\n")
 
-    def _continued(self) -> int:
-        """Open the file of an earlier attempt and return its descriptor; -1 if there is none to continue."""
-        facts = self._folder.stat(self.name)
-        if facts is None or facts.st_size != self.size or facts.st_nlink != 1:
-            return -1
-        journal = self._recorded()
-        if journal < 0:
-            return -1
-        try:
-            descriptor = self._folder.open_file(self.name, os.O_RDWR)
-        except FileNotFoundError:
-            os.close(journal)
-            return -1
-        self._journal = journal
-        return descriptor
-
-    def _recorded(self) -> int:
-        """Read the journal of an earlier attempt, and return its descriptor; -1 if there is none to trust."""
+    def _continue(self) -> bool:
+        """Open the files of an earlier attempt, and return whether there are any to continue."""
         name = self.name + JOURNAL_SUFFIX
-        facts = self._folder.stat(name)
-        if facts is None or facts.st_nlink != 1:
-            return -1
-        descriptor = self._folder.open_file(name, os.O_RDWR | os.O_APPEND)
-        boot, _, text = _read_all(descriptor).partition(b"\n")
+        file, journal = self._folder.stat(self.name), self._folder.stat(name)
+        # A copy of the directory that consists of hard links must not change.
+        if file is None or file.st_size != self.size or journal is None or {file.st_nlink, journal.st_nlink} != {1}:
+            return False
+        self._journal = self._folder.open_file(name, os.O_RDWR | os.O_APPEND)
+        boot, _, text = _read_all(self._journal).partition(b"\n")
         if boot != _boot():
             # After a failure of the system, recorded bytes may be missing on the disk.
-            os.close(descriptor)
-            return -1
+            self._close_now()
+            return False
         for line in text.split(b"\n")[:-1]:
             match = _RANGE.fullmatch(line)
             if match and (start := int(match[1])) < (stop := int(match[2])) <= self.size:
                 self._arrived.add(start, stop)
         # A process may have been killed while it wrote the last line.
-        _write_all(descriptor, b"\n")
-        return descriptor
+        _write_all(self._journal, b"\n")
+        self._descriptor = self._folder.open_file(self.name, os.O_RDWR)
+        return True
 
     def _record(self, start: int, stop: int) -> None:
         _write_all(self._journal, _line(start, stop))
@@ -251,13 +241,15 @@ class PartFile:
     def _close_now(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         journal, self._journal = self._journal, -1
-        if journal >= 0:
-            with contextlib.suppress(OSError):
-                for start, stop in self._unrecorded:
-                    _write_all(journal, _line(start, stop))
-        for one in (descriptor, journal):
-            if one >= 0:
-                os.close(one)
+        try:
+            if journal >= 0:
+                with contextlib.suppress(OSError):
+                    for start, stop in self._unrecorded:
+                        _write_all(journal, _line(start, stop))
+        finally:
+            for one in (descriptor, journal):
+                if one >= 0:
+                    os.close(one)
 
     # === The checksum ===
 

@@ -276,3 +276,20 @@ def test_ranges_are_a_set_of_positions(pairs: list[tuple[int, int]]) -> None:
         while end in expected:
             end += 1
         assert ranges.stop_of(at) == end
+
+
+def test_file_that_cannot_be_created_leaves_nothing_open(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    opened: list[int] = []
+    create = folder.create_file
+    monkeypatch.setattr(folder, "create_file", lambda name: opened.append(create(name)) or opened[-1])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "truncate", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            PartFile(folder, "x", 100, keeps=True)
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+    assert opened
