@@ -212,6 +212,8 @@ def test_file_that_cannot_match_is_skipped(tree: Any) -> None:
         # hints that are not understood skip no file
         ("i = 9 OR i = 2", True), ("i + 1 = 9", True), ("nope = 9", True), ("i = 'x'", True), ("i <=> 9", True),
         ("i in (9)", True), ("", True), ("p = NULL", True), ("s = 'a' AND s = 'z'", True),
+        # Double quotes are a string to Spark and a name to other engines.
+        ('"i" = 9', True), ('9 = "i"', True), ('s = "z"', True), ('"p" IS NULL', True), ('"i" = "z"', True),
     ],
 )  # fmt: skip
 def test_sql_hints_skip_files_only_if_understood(text: str, expected: bool) -> None:
