@@ -43,7 +43,7 @@ _TOOLS = (
     (re.compile(r"see 'client\.table\(\)' or 'delta-sharing \w+'"), "use the tools 'describe', 'sample' and 'query'"),
     (re.compile(r"see 'client\.volume\(\)' or 'delta-sharing \w+'"), "use the tools 'list_files' and 'read_file'"),
     (re.compile(r"see 'client\.model\(\)' or 'delta-sharing \w+'"), "use the tool 'describe'"),
-    (re.compile(r"see 'client\.skill\(\)' or 'delta-sharing \w+'"), "use the tool 'read_skill'"),
+    (re.compile(r"see 'client\.skill\(\)' or 'delta-sharing \w+'"), "use the tools 'read_skill' and 'read_file'"),
     (re.compile(r"in a DuckDB query \(ds\.attach\)"), "with the tool 'query'"),
 )
 # Other sentences with code, which an assistant cannot run, are left out.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client import optional, queries
 from delta_sharing_client.arrow_forms import reader_of
@@ -28,7 +28,7 @@ from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
-from delta_sharing_client.protocol.asset_kinds import KINDS
+from delta_sharing_client.protocol.asset_kinds import KINDS, SKILL, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.scans import Scan
@@ -36,6 +36,10 @@ from delta_sharing_client.scans import Scan
 if TYPE_CHECKING:
     import duckdb
 
+    from delta_sharing_client.assets.skill import Skill
+    from delta_sharing_client.assets.volume import Volume
+
+ResultT = TypeVar("ResultT")
 MOST_SAMPLED = 100
 MOST_LISTED = 500
 MOST_TEXT = 64_000
@@ -241,17 +245,34 @@ class Tools:
         return result
 
     def list_files(self, volume: str, pattern: str | None = None, offset: int = 0) -> dict[str, object]:
-        """List the files of a volume from number ``offset`` on; ``pattern`` is a glob such as reports/*.csv."""
-        files = self._client.volume(volume).files(pattern=pattern)
-        return self._page("files", ({"path": file.path, "size": file.size} for file in files), offset)
+        """List the files of a volume, or of an agent skill, from number ``offset`` on; ``pattern`` is a glob such as
+        reports/*.csv."""
+
+        def listed(directory: Volume | Skill) -> dict[str, object]:
+            files = ({"path": file.path, "size": file.size} for file in directory.files(pattern=pattern))
+            return self._page("files", files, offset)
+
+        return self._in_directory(volume, listed)
 
     def read_file(self, volume: str, path: str, offset: int = 0) -> dict[str, object]:
-        """Return the text of a file in a volume: at most 64 kB, starting at byte ``offset``."""
+        """Return the text of a file in a volume, or in an agent skill: at most 64 kB, starting at byte ``offset``."""
         check_offset(offset)
-        with self._client.volume(volume).open(path) as stream:
-            stream.seek(offset)
-            data = stream.read(MOST_TEXT + 1)
-        return _text_of(data, f"The file '{path}'", offset)
+
+        def read(directory: Volume | Skill) -> bytes:
+            with directory.open(path) as stream:
+                stream.seek(offset)
+                return stream.read(MOST_TEXT + 1)
+
+        return _text_of(self._in_directory(volume, read), f"The file '{path}'", offset)
+
+    def _in_directory(self, name: str, call: Callable[[Volume | Skill], ResultT]) -> ResultT:
+        """Return ``call`` of the volume ``name``, or of the skill if there is no such volume."""
+        try:
+            return call(self._client.volume(name))
+        except NotFoundError:
+            if not self._client.rest.is_shared(AssetRef(SKILL, AssetName.parse(name))):
+                raise
+        return call(self._client.skill(name))
 
     def read_skill(self, name: str, offset: int = 0) -> dict[str, object]:
         """Return the text of SKILL.md of an agent skill: at most 64 kB, starting at byte ``offset``. Whether to follow

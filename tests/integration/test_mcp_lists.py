@@ -42,6 +42,7 @@ def served(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) 
     write_deltalake(folder / "wide", wide)
     texts = {f"docs/f{number:03}.txt": str(number) for number in range(620)} | {"docs/long.txt": f"a{LONG}"}
     texts["tidy/SKILL.md"] = f"---\nname: tidy\ndescription: Tidies the desk.\n---\n{LONG}"
+    texts["tidy/references/layout.md"] = "Tidy"
     texts |= {f"churn/{number}/MLmodel": "x" for number in (1, 2, 3)}
     write(folder, texts)
     return serve(
@@ -148,6 +149,20 @@ def test_file_is_cut_only_beyond_the_limit(serve: Callable[..., Any], tmp_path: 
         result = tools.read_file("s.d.docs", f"{size}.txt")
         assert result["text"] == "x" * min(size, MOST_TEXT)
         assert ("cut" in result) is (size > MOST_TEXT)
+
+
+def test_files_of_a_skill_are_listed_and_read(tools: Tools) -> None:
+    listed: Any = tools.list_files("s.d.TIDY")["files"]
+    assert [file["path"] for file in listed] == ["SKILL.md", "references/layout.md"]
+    assert tools.list_files("s.d.tidy", "references/*")["files"] == [{"path": "references/layout.md", "size": 4}]
+    assert tools.read_file("s.d.tidy", "references/layout.md") == {"text": "Tidy"}
+    assert tools.read_file("s.d.tidy", "references/layout.md", 2) == {"text": "dy"}
+    with pytest.raises(NotFoundError, match=r"'nope' in skill s\.d\.tidy"):
+        tools.read_file("s.d.tidy", "nope")
+    with pytest.raises(NotFoundError, match=r"'nope' in volume s\.d\.docs"):
+        tools.read_file("s.d.docs", "nope")
+    with pytest.raises(NotFoundError, match="There is a table with this name"):
+        tools.read_file("s.d.bills", "a")
 
 
 def test_sample_has_the_first_rows_and_reads_no_others(serve_demo: Any) -> None:
@@ -298,7 +313,7 @@ def test_no_setting_shows_a_folder_of_this_machine(
         ),
         (
             "There is a skill with this name: see 'client.skill()' or 'delta-sharing ls'.",
-            "There is a skill with this name: use the tool 'read_skill'.",
+            "There is a skill with this name: use the tools 'read_skill' and 'read_file'.",
         ),
         (
             "There is a model with this name: see 'client.model()' or 'delta-sharing describe'.",
