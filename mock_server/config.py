@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from delta_sharing_client.delta.paths import local_path
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.redact import Secret
 
@@ -295,7 +296,7 @@ def _table(share: str, schema: str, node: _Node, base: Path) -> TableEntry:
         raise ConfigError(f"{node.where}: location is missing. Give the directory of the Delta table.")
     storage: str | None = None
     if location.startswith("file:"):
-        location = "/" + location[len("file:") :].lstrip("/")
+        location = str(local_path("/" + location[len("file:") :].lstrip("/")))
     elif is_s3(location):
         storage, location = location.rstrip("/"), ""
     elif "://" in location:

@@ -7,10 +7,10 @@ end a connection in the middle of a body.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import struct
 from collections.abc import Iterable
+from io import FileIO
 from typing import Any, cast
 
 import h11
@@ -28,7 +28,7 @@ class Connection:
     def __init__(self, protocol: H11Protocol) -> None:
         self._protocol = protocol
 
-    async def send_file(self, file: int, offset: int, count: int) -> None:
+    async def send_file(self, file: FileIO, offset: int, count: int) -> None:
         """Send ``count`` bytes of the open file as part of the body; the headers must have been sent.
 
         Raises `ConnectionError` if the client is gone or the file ends early.
@@ -38,21 +38,21 @@ class Connection:
             raise ConnectionResetError("the client has closed the connection")
         # h11 only counts the bytes; they do not pass through it.
         protocol.conn.send_with_data_passthrough(h11.Data(data=cast(bytes, _Length(count))))
-        with os.fdopen(os.dup(file), "rb", buffering=0) as stream:
-            try:
-                if protocol.transport.get_extra_info("sslcontext") is not None:
-                    raise NotImplementedError("encrypted data must pass through this process")
-                sent = await loop.sendfile(protocol.transport, stream, offset, count, fallback=False)
-            except (NotImplementedError, asyncio.SendfileNotAvailableError):
-                sent = await self._copy_file(file, offset, count)
-            except RuntimeError as error:  # asyncio raises it if the transport is closing
-                raise ConnectionResetError("the client has closed the connection") from error
+        try:
+            if protocol.transport.get_extra_info("sslcontext") is not None:
+                raise NotImplementedError("encrypted data must pass through this process")
+            sent = await loop.sendfile(protocol.transport, file, offset, count, fallback=False)
+        except (NotImplementedError, asyncio.SendfileNotAvailableError):
+            sent = await self._copy_file(file, offset, count)
+        except RuntimeError as error:  # asyncio raises it if the transport is closing
+            raise ConnectionResetError("the client has closed the connection") from error
         if sent != count:
             raise ConnectionError("the file became shorter while it was sent")
 
-    async def _copy_file(self, file: int, offset: int, count: int) -> int:
+    async def _copy_file(self, file: FileIO, offset: int, count: int) -> int:
         sent = 0
-        while data := os.pread(file, min(_FALLBACK_BYTES, count - sent), offset + sent):
+        file.seek(offset)
+        while data := file.read(min(_FALLBACK_BYTES, count - sent)):
             self._protocol.transport.write(data)
             await self._protocol.flow.drain()
             sent += len(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -180,7 +179,8 @@ class _SpoiltBody:
     async def add(self, message: Message, connection: Connection, account: Callable[[bytes], Awaitable[None]]) -> None:
         """Add the next message of the body; after the last one, send the response and end the connection."""
         if message["type"] == "http.response.zerocopysend":
-            self._body += os.pread(message["file"], message["count"], message["offset"])
+            message["file"].seek(message["offset"])
+            self._body += message["file"].read(message["count"])
         else:
             self._body += message.get("body", b"")
         if message.get("more_body", False):

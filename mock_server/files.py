@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from email.utils import formatdate, parsedate_to_datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -62,22 +63,21 @@ class FileServer:
         if replaced is not None and path is not None and scope["method"] == "GET":
             path = self._replaced(path, replaced.value)
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path is not None and path.is_file() else None
+            file = path.open("rb", buffering=0) if path is not None and path.is_file() else None
         except (OSError, ValueError):  # ValueError: a path with a null byte
             file = None
         if file is None:
             return await _refuse(scope, send, 404, "NoSuchKey", "The specified key does not exist.")
-        try:
+        with file:
             await self._respond(scope, send, file)
-        finally:
-            os.close(file)
         return None
 
     def _locate(self, raw_path: bytes) -> Path | None:
         _, kind, table, rest = raw_path.split(b"/", 3)
         relative = os.fsdecode(unquote_to_bytes(rest))
         if kind == ABSOLUTE.encode():
-            return Path("/" + relative)
+            # A path of Windows begins with a drive.
+            return Path(relative) if Path(relative).is_absolute() else Path("/" + relative)
         root = self._root(table.decode("latin-1"))
         return None if root is None else root / relative
 
@@ -91,8 +91,8 @@ class FileServer:
             self._known, self._roots = catalog, {table.id: table.location for table in catalog.tables}
         return self._roots.get(table_id)
 
-    async def _respond(self, scope: Scope, send: Send, file: int) -> None:
-        info = os.fstat(file)
+    async def _respond(self, scope: Scope, send: Send, file: FileIO) -> None:
+        info = os.fstat(file.fileno())
         size = info.st_size
         validators = self._validators(info)
         given: dict[bytes, bytes] = dict(scope["headers"])
@@ -154,7 +154,7 @@ def _holds(given: dict[bytes, bytes], validators: dict[bytes, bytes]) -> bool:
     return True
 
 
-async def _send_body(scope: Scope, send: Send, file: int, start: int, stop: int) -> None:
+async def _send_body(scope: Scope, send: Send, file: FileIO, start: int, stop: int) -> None:
     if EXTENSION in scope.get("extensions", {}):
         await send(
             {
@@ -167,7 +167,8 @@ async def _send_body(scope: Scope, send: Send, file: int, start: int, stop: int)
         )
         return
     while start < stop:
-        data = os.pread(file, min(_COPY_BYTES, stop - start), start)
+        file.seek(start)
+        data = file.read(min(_COPY_BYTES, stop - start))
         if not data:
             raise ConnectionError("the file became shorter while it was sent")
         start += len(data)

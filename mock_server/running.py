@@ -148,14 +148,21 @@ def as_catalog(tables: TablesArgument) -> Catalog:
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket bound to ``host`` and ``port`` (0 for any free port). Raises `ConfigError` if that fails."""
+    listening: socket.socket | None = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # Without the protocol number, asyncio would not recognise TCP and would leave Nagle's algorithm on. It would
         # delay the body of a response, which is a separate packet after the headers, by 40 ms.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "win32":
+            # There, SO_REUSEADDR would let two servers use one port.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:
+        if listening is not None:
+            listening.close()
         raise ConfigError(f"The server cannot listen on {host} port {port}: {error.strerror or error}.") from error
     return listening
 

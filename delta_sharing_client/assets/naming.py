@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.local_paths import windows_problem
 
 STATE_FOLDER = ".delta-sharing"
 """The folder in which a directory of downloads records what was downloaded."""
@@ -27,10 +27,6 @@ _ENTRIES = 100
 # The short name that Windows gives to the state folder.
 _SHORT_STATE_FOLDER = re.compile(r"(?:delta-|de[0-9a-f]{4})~\d+", re.I)
 # https://learn.microsoft.com/windows/win32/fileio/naming-a-file
-_WINDOWS_CHARACTERS = re.compile(r'[<>:"|?*\\\x00-\x1f]')
-_WINDOWS_DEVICES = re.compile(
-    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\..*)?", re.I
-)
 
 
 class AreSame(Protocol):
@@ -286,21 +282,8 @@ def _problem(path: str, disk: Disk) -> str | None:
             return "a name cannot be encoded on this system"
         if length > _LONGEST_NAME:
             return f"a name is longer than {_LONGEST_NAME} bytes"
-        if disk.is_windows and (problem := _windows_problem(name)) is not None:
+        if disk.is_windows and (problem := windows_problem(name)) is not None:
             return problem
-    return None
-
-
-def _windows_problem(name: str) -> str | None:
-    if re.match(r"[A-Za-z]:", name):
-        return f"the name '{name}' begins with a drive letter"
-    match = _WINDOWS_CHARACTERS.search(name)
-    if match is not None:
-        return f"Windows does not allow {match[0]!r} in the name '{name}'"
-    if _WINDOWS_DEVICES.fullmatch(name.rstrip(" .")):
-        return f"the name '{name}' is reserved for a device on Windows"
-    if name != name.rstrip(" ."):
-        return f"Windows removes the space or dot at the end of the name '{name}'"
     return None
 
 

@@ -138,8 +138,10 @@ def _open(page: Running) -> bool:
 @contextlib.contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as listening:
-        # On Windows, this option would let another program take over the port.
-        if sys.platform != "win32":
+        if sys.platform == "win32":
+            # There, SO_REUSEADDR would let another program take over the port.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import errno
 import functools
 import inspect
 import os
@@ -213,7 +214,9 @@ class _Group(_Switches, typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as error:
+        except OSError as error:
+            if not _is_closed_pipe(error):
+                raise
             raise Stopped(ExitCode.BROKEN_PIPE) from error
         except KeyboardInterrupt as error:
             raise Stopped(ExitCode.INTERRUPTED) from error
@@ -370,10 +373,8 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None) -> int:
             return _fail(one_line(error), exit_code(error))
         except Stopped as stopped:
             return _leave_pipe() if stopped.code is ExitCode.BROKEN_PIPE else _fail("interrupted", stopped.code)
-        except BrokenPipeError:
-            return _leave_pipe()
         except Exception as error:
-            return _unforeseen(error)
+            return _leave_pipe() if _is_closed_pipe(error) else _unforeseen(error)
 
 
 def one_line(error: BaseException) -> str:
@@ -423,6 +424,14 @@ def _usage_message(error: Exception) -> str | None:
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
     return f"{message}{'' if message.endswith('?') else '.'} See: {path} --help"
+
+
+def _is_closed_pipe(error: Exception) -> bool:
+    """Return whether nobody reads the output. Windows calls that an invalid argument, without a file's name."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    is_invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+    return is_invalid and os.name == "nt"
 
 
 def _leave_pipe() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Union
 from urllib.parse import unquote
 
@@ -21,6 +21,9 @@ DELETION_VECTOR_SUFFIX = "#dv"
 FileKey = Union[str, tuple[str, str]]
 """The identity of a logical file: that of its data file, with the unique id of its deletion vector if it has one."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_LOCALHOST = re.compile("//localhost(?=/)", re.IGNORECASE)
+_HOST = re.compile("file://(?!localhost/)[^/]", re.IGNORECASE)
+_DRIVE = re.compile("/[A-Za-z]:(?:/|$)")
 _URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
 
@@ -48,12 +51,21 @@ def resolve(table_root: str | os.PathLike[str], path: str) -> Path:
     decoded = _decoded(path)
     if not decoded or "\0" in decoded:
         raise DataError(f"A file path in the log must be the URI of a file, found {path[:200]!r}.")
-    local = Path(decoded)
+    if _HOST.match(path) and isinstance(Path(), PureWindowsPath):
+        decoded = "/" + decoded  # \\host\share
+    local = local_path(decoded) if is_absolute(path) else Path(decoded)
     if local.is_absolute():
         return local
     if ".." in local.parts:
         raise DataError(f"A relative file path in the log must stay inside the table, found {path[:200]!r}.")
     return Path(table_root) / local
+
+
+def local_path(path: str) -> Path:
+    """Return the local path that the decoded path of a ``file:`` URL means. On Windows, it has a slash before its
+    drive."""
+    local = Path(path)
+    return Path(path[1:]) if isinstance(local, PureWindowsPath) and _DRIVE.match(path) else local
 
 
 def is_absolute(path: str) -> bool:
@@ -126,5 +138,5 @@ def _decoded(path: str) -> str:
     if scheme in ("http", "https"):
         return path.partition("?")[0]
     if scheme == "file":
-        return "/" + unquote(rest).lstrip("/")
+        return "/" + unquote(_LOCALHOST.sub("", rest, count=1)).lstrip("/")
     return f"{scheme}:{unquote(rest)}"

@@ -20,6 +20,7 @@ from delta_sharing_client import durable
 from delta_sharing_client.arrow_forms import is_text
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import try_lock
+from delta_sharing_client.local_paths import check_target
 from delta_sharing_client.outputs.file_formats import NO_ROOM, FileFormat, compact_json, is_compressed
 from delta_sharing_client.outputs.json_values import json_rows, json_values
 from delta_sharing_client.plan.read_columns import check_nothing_left_out
@@ -46,6 +47,7 @@ def write_file(
     """
     check_nothing_left_out(schema, f"The file '{target}'")
     compressed = is_compressed(target, file_format)
+    check_target(target)
     try:
         if target.is_dir():
             raise UsageError(f"Cannot write '{target}': it is a directory. Give the name of a file.")

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.value_texts import non_finite
 
+_UTC = frozenset(("UTC", "Etc/UTC", "GMT", "+00:00", "Z"))
+
 
 def json_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
     """Yield every row of ``batch`` as a mapping of column names to JSON values, in column order."""
@@ -43,7 +45,7 @@ def json_values(array: pa.Array) -> list[object]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists(array, json_values(_child(array, array.values)))
     if pa.types.is_timestamp(kind):
-        return [None if text is None else text.replace(" ", "T", 1) for text in array.cast(pa.string()).to_pylist()]
+        return _moments(array)
     if pa.types.is_date(kind):
         # Converted through text, because dates and timestamps may be outside the years 1 to 9999 of datetime.
         return list(array.cast(pa.string()).to_pylist())
@@ -55,6 +57,15 @@ def json_values(array: pa.Array) -> list[object]:
     if pa.types.is_duration(kind):
         return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
     return [_scalar(value) for value in array.to_pylist()]
+
+
+def _moments(array: pa.TimestampArray) -> list[object]:
+    """Return timestamps as text."""
+    # Arrow would look UTC up in a database of time zones, which some machines do not have.
+    is_utc = array.type.tz in _UTC
+    end = "Z" if is_utc else ""
+    texts = (array.view(pa.timestamp(array.type.unit)) if is_utc else array).cast(pa.string()).to_pylist()
+    return [None if text is None else text.replace(" ", "T", 1) + end for text in texts]
 
 
 def _scalar(value: object) -> object:

@@ -871,6 +871,12 @@ def test_exceptions_become_messages_and_exit_codes(
     assert ended(program.Stopped(ExitCode.INTERRUPTED)) == (ExitCode.INTERRUPTED, "delta-sharing: interrupted\n", 0)
     assert ended(program.Stopped(ExitCode.BROKEN_PIPE)) == (ExitCode.BROKEN_PIPE, "", 1)
     assert ended(BrokenPipeError()) == (ExitCode.BROKEN_PIPE, "", 1)
+    # On Windows, a write to a closed pipe is an invalid argument.
+    assert ended(OSError(errno.EINVAL, "Invalid argument"))[0] is ExitCode.INTERNAL
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "os", NS(name="nt"))
+        assert ended(OSError(errno.EINVAL, "Invalid argument")) == (ExitCode.BROKEN_PIPE, "", 1)
+        assert ended(OSError(errno.EINVAL, "Invalid argument", "a:b"))[0] is ExitCode.INTERNAL
     code, message, count = ended(OSError(errno.ENOSPC, "No space left"))
     assert (code, count) == (ExitCode.USAGE, 1)
     assert message == "delta-sharing: Cannot write the output: No space left. Free disk space or write elsewhere.\n"

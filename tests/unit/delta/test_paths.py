@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delta_sharing_client.delta import paths
 from delta_sharing_client.delta.actions import (
     AddCdcFile,
     AddFile,
@@ -169,3 +170,31 @@ def test_only_http_urls_with_a_host_are_urls() -> None:
 )
 def test_version_is_removed_from_a_key(key: str, same: str) -> None:
     assert unversioned(key) == same
+
+
+# === Windows ===
+
+WINDOWS_FILES = [
+    r"C:\data\part-0.parquet",
+    r"c:\data\a b\größe #1 %41.parquet",
+    "D:\\",
+    r"\\server\share\folder\x.parquet",
+]
+
+
+@pytest.mark.parametrize("file", WINDOWS_FILES)
+def test_url_of_a_windows_file_names_that_file(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pathlib, which writes the URLs, is the oracle."""
+    monkeypatch.setattr(paths, "Path", PureWindowsPath)
+    url = PureWindowsPath(file).as_uri()
+    for each in (url, url.replace("file:///", "FILE:/"), url.replace("file:///", "file://localhost/")):
+        assert paths.resolve(r"E:\table", each) == PureWindowsPath(file)
+    assert paths.resolve(r"E:\table", "a/b%20c") == PureWindowsPath(r"E:\table\a\b c")
+    with pytest.raises(DataError, match="inside the table"):
+        paths.resolve(r"E:\table", "..%5Cx")
+
+
+def test_local_host_of_a_file_url_is_no_directory(tmp_path: Path) -> None:
+    assert paths.resolve(tmp_path, "file://localhost/data/x") == Path("/data/x")
+    assert paths.resolve(tmp_path, "file:///C:/x") == Path("/C:/x")
+    assert paths.canonical_path("file://localhost/data/x") == paths.canonical_path("file:///data/x")

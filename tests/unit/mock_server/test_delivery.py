@@ -117,8 +117,8 @@ def test_no_file_is_sent_to_a_disconnected_client(tmp_path: Path, disconnected: 
     )
 
     async def send() -> None:
-        with (tmp_path / "file").open("wb+") as file:
-            await Connection(protocol).send_file(file.fileno(), 0, 1)  # type: ignore[arg-type]
+        with (tmp_path / "file").open("wb+", buffering=0) as file:
+            await Connection(protocol).send_file(file, 0, 1)  # type: ignore[arg-type]
 
     with pytest.raises(ConnectionResetError, match="the client has closed the connection"):
         asyncio.run(send())

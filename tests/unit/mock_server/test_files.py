@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 import requests
 from msgspec.structs import replace
 
+import delta_sharing_client as ds
+from delta_sharing_client import testing
 from mock_server import files
 from mock_server.table_writer import TableWriter
 from tests.unit.mock_server.helpers import Api, Protocol, at, rows, table
@@ -34,10 +39,10 @@ def test_range_is_sent_in_pieces_without_sendfile(
         assert len(message["body"]) <= 4
         sent.extend(message["body"])
 
-    with path.open("rb") as file:
-        asyncio.run(files._send_body({}, send, file.fileno(), start, stop))
+    with path.open("rb", buffering=0) as file:
+        asyncio.run(files._send_body({}, send, file, start, stop))
         with pytest.raises(ConnectionError, match="became shorter"):
-            asyncio.run(files._send_body({}, send, file.fileno(), 10, 11))
+            asyncio.run(files._send_body({}, send, file, 10, 11))
     assert bytes(sent) == b"0123456789"[start:stop]
 
 
@@ -134,3 +139,34 @@ def test_server_keeps_serving_after_a_client_disconnects(start: Callable[..., Ap
             assert len(response.raw.read(1000)) == 1000
     assert len(own.fetch(url).content) == add.size
     assert own.server.stats()["most_concurrent"] >= 1
+
+
+class _Windows:
+    """The module ``os`` without the functions that Windows lacks."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("O_CLOEXEC", "pread", "sendfile"):
+            raise AttributeError(name)
+        return getattr(os, name)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("bandwidth", [None, 1_000_000])
+def test_files_are_served_without_functions_of_posix(
+    tls: bool, bandwidth: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("connection", "delivery", "files"):
+        monkeypatch.setattr(importlib.import_module(f"mock_server.{name}"), "os", _Windows(), raising=False)
+    options = {} if bandwidth is None else {"bandwidth": bandwidth}
+    with testing.running({"s.d.t": pa.table({"id": range(10_000)})}, tls=tls, **options) as server:
+        trusted = {"ca_bundle": str(server.profile_path.with_suffix(".pem"))} if tls else {}
+        client = ds.SharingClient(server.profile, ds.ReadOptions(**trusted))
+        assert client.table("s.d.t").to_arrow()["id"].to_pylist() == list(range(10_000))
+
+
+def test_absolute_path_of_windows_keeps_its_drive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "Path", PureWindowsPath)
+    server = files.FileServer(lambda: None, None, None)  # type: ignore[arg-type, return-value]
+    assert server._locate(b"/absolute/t/C:/data/a%20b") == PureWindowsPath(r"C:\data\a b")
+    monkeypatch.undo()
+    assert server._locate(b"/absolute/t/data/a%20b") == Path("/data/a b")
