@@ -154,10 +154,8 @@ def bind(host: str, port: int) -> socket.socket:
         # Without the protocol number, asyncio would not recognise TCP and would leave Nagle's algorithm on. It would
         # delay the body of a response, which is a separate packet after the headers, by 40 ms.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        if sys.platform == "win32":
-            # There, SO_REUSEADDR would let two servers use one port.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
+        # On Windows, this option would let two servers use one port.
+        if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:

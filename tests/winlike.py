@@ -37,7 +37,7 @@ DEFAULT = (
 )
 # These tests are about POSIX: umasks, named pipes, links, file limits, signals between processes.
 NOT_ON_WINDOWS = re.compile(
-    r"permission|umask|mode|pipe|fifo|link|symlink|signal|kill|limit|fork|sigterm|root|nohup|tmpfs|mount|flock", re.I
+    r"permission|umask|mode|pipe|fifo|link|signal|kill|limit|fork|sigterm|root|nohup|mount|another_process|synced", re.I
 )
 _OS = [
     "fork", "forkpty", "O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC", "O_NONBLOCK", "O_SYNC", "O_DSYNC", "O_NOCTTY",
@@ -188,12 +188,12 @@ def install() -> None:
     _hide(sys, [], {"platform": "win32"})
     real_import = builtins.__import__
 
-    def imported(
-        name: str, names: Any = None, local_names: Any = None, wanted: Any = (), level: int = 0
-    ) -> types.ModuleType:
+    def imported(name: str, *arguments: Any, **named: Any) -> types.ModuleType:
+        names = arguments[0] if arguments else named.get("globals")
+        level = arguments[3] if len(arguments) > 3 else named.get("level", 0)
         if level == 0 and name in _BLOCKED and names and _is_ours(names.get("__name__")):
             raise ImportError(f"No module named {name!r} on Windows")
-        return real_import(name, names, local_names, wanted, level)
+        return real_import(name, *arguments, **named)
 
     builtins.__import__ = imported
     real_handler = asyncio.SelectorEventLoop.add_signal_handler
@@ -220,7 +220,8 @@ def main(arguments: list[str]) -> int:
     """Run pytest under the imitation and return its exit code."""
     install()
     options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not spark"]
-    return int(pytest.main([*options, *(arguments or DEFAULT)], plugins=[_Selection()]))
+    chosen = arguments if any(not word.startswith("-") for word in arguments) else [*arguments, *DEFAULT]
+    return int(pytest.main([*options, *chosen], plugins=[_Selection()]))
 
 
 if __name__ == "__main__":

@@ -138,10 +138,8 @@ def _open(page: Running) -> bool:
 @contextlib.contextmanager
 def _listening(port: int) -> Iterator[socket.socket]:
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as listening:
-        if sys.platform == "win32":
-            # There, SO_REUSEADDR would let another program take over the port.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
+        # On Windows, this option would let another program take over the port.
+        if sys.platform != "win32":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
