@@ -10,6 +10,7 @@ from typing import Any, Union
 from delta_sharing_client.errors import UsageError
 
 LocalPath = Union[str, "os.PathLike[str]"]
+# https://learn.microsoft.com/windows/win32/fileio/naming-a-file
 _WINDOWS_CHARACTERS = re.compile(r'[<>:"|?*\\\x00-\x1f]')
 _WINDOWS_DEVICES = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(?:\..*)?", re.I

@@ -27,7 +27,6 @@ _LONGEST_NAME = 255
 _ENTRIES = 100
 # The short name that Windows gives to the state folder.
 _SHORT_STATE_FOLDER = re.compile(r"(?:delta-|de[0-9a-f]{4})~\d+", re.I)
-# https://learn.microsoft.com/windows/win32/fileio/naming-a-file
 
 
 class AreSame(Protocol):
