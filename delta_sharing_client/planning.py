@@ -487,19 +487,14 @@ def _typed_hints(
 ) -> tuple[str | None, _Columns | None]:
     """Return the hints for the filters of ``request``, and the columns for which they were made.
 
-    This first requests the schema. The extra request is worth it, because hints reduce the number of files.
+    Unless the schema is known, this first requests it. The extra request is worth it, because hints reduce the number
+    of files.
     """
     is_of_past = request.version is not None or request.timestamp is not None
     try:
-        described = table_metadata(
-            rest,
-            table,
-            version=request.number,
-            timestamp=request.timestamp,
-            response_format=request.response_format,
-            as_queries=True,
-        )
-        schema = parse_schema(described.metadata.schema_string)
+        described = request.described or _described(rest, table, request)
+        schema_string, partition_columns = described
+        schema = parse_schema(schema_string)
         bound = dataclasses.replace(request, columns=None).bound(schema).skipping
     except (RequestError, ProtocolError, UsageError):
         if not is_of_past:
@@ -513,11 +508,22 @@ def _typed_hints(
     unsaid |= {field.name for field in schema.fields if field.collation is not None}
     # Nor may hints name columns whose text may be replaced (``invalid_text``), because a server's statistics describe
     # the original text.
-    partition_columns = described.metadata.partition_columns
     unsaid |= {path[0] for path in unbounded_paths(bound, options)} - set(partition_columns)
     parts = bound.children if isinstance(bound, And) else (bound,)
     said = all_of(part for part in parts if not unsaid & {path[0] for path in columns(part)})
-    return to_json_hints(said, partition_columns), _columns_of(described.metadata)
+    return to_json_hints(said, partition_columns), described
+
+
+def _described(rest: RestClient, table: AssetName, request: ScanRequest) -> _Columns:
+    head = table_metadata(
+        rest,
+        table,
+        version=request.number,
+        timestamp=request.timestamp,
+        response_format=request.response_format,
+        as_queries=True,
+    )
+    return _columns_of(head.metadata)
 
 
 def _state(rest: RestClient, table: AssetName, head: TableHead, urls: UrlSource | None = None) -> TableState:

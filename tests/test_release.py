@@ -131,6 +131,8 @@ def test_conda_recipe_has_the_requirements_of_the_package() -> None:
     run = recipe["requirements"]["run"]
     optional = recipe["requirements"]["run_constraints"]
     extras = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    # Conda has no extras, so a cap that an extra puts on a dependency of the package is not in the recipe.
+    extras = [one for one in extras if one.name not in {Requirement(line).name for line in PROJECT["dependencies"]}]
 
     assert recipe["context"]["version"] == delta_sharing_client.__version__
     assert _named(run) == _named([f"python {PROJECT['requires-python']}", *PROJECT["dependencies"]])

@@ -138,6 +138,8 @@ class FollowedTable:
                 timestamp=timestamp,
                 response_format=response_format,
                 operation=self._operation,
+                # In this format, the schema is the one in the response to the query, so it can be used to plan it.
+                as_queries=self._operation is not Operation.STREAMING,
             )
         except (RequestError, ProtocolError) as error:
             if version is None:

@@ -67,6 +67,9 @@ class ScanRequest:
         Whether the table is an Iceberg table, which is only known once it is loaded.
     response_format:
         The response format to request; it does not change the rows.
+    described:
+        The table's schema string and partition columns, if a response has stated them: hints for the server are made
+        for them, without a request of their own. If the table no longer has them, the hints are not used.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class ScanRequest:
     row_lineage: bool = False
     of_iceberg: bool = False
     response_format: ResponseFormat = ResponseFormat.AUTO
+    described: tuple[str, list[str]] | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _make_counts(self, "limit")

@@ -104,11 +104,14 @@ public class PushDown implements TableProvider, DataSourceRegister {
       return told;
     }
     // With a version, the schema was already requested; the self-check knows its schema.
+    if (properties.containsKey("provider")) {
+      return new DefinedTable(schema, options.asCaseSensitiveMap());
+    }
     boolean asked = options.containsKey("loadedVersion") || options.containsKey("delta-sharing-check");
     return new SharedTable(schema, asked ? options.asCaseSensitiveMap() : table(options).options, null);
   }
 
-  SharedTable table(CaseInsensitiveStringMap options) {
+  static SharedTable table(CaseInsensitiveStringMap options) {
     try {
       return Python.table(options.asCaseSensitiveMap(), null);
     } catch (Python.Missing error) {
@@ -280,25 +283,15 @@ class Python {
   }
 
   static final String SETTINGS = "spark.delta.sharing.";
+  static final String OPTION = "option.";
   // The properties that Spark's own catalog adds to a table's options.
-  static final String[] OF_TABLES = {"provider", "location", "owner", "external", "comment", "is_managed_location"};
+  static final String[] OF_TABLES = {
+    "provider", "location", "path", "owner", "external", "comment", "collation", "is_managed_location"
+  };
 
   /** Return the options among {@code properties}, and the session's settings for shared tables. */
   static CaseInsensitiveStringMap options(Map properties) {
-    HashMap found = new HashMap(properties);
-    if (properties.containsKey("provider")) {
-      found.keySet().removeAll(Arrays.asList(OF_TABLES));
-      for (Iterator i = properties.keySet().iterator(); i.hasNext();) {
-        String name = (String) i.next();
-        if (name.startsWith("option.")) { // a second copy
-          found.remove(name);
-        }
-      }
-      String path = (String) found.get("path");
-      if (path != null && path.startsWith("file:/")) {
-        found.put("path", path.replaceFirst("file:/+", "/"));
-      }
-    }
+    HashMap found = properties.containsKey("provider") ? defined(properties) : new HashMap(properties);
     TreeMap settings = new TreeMap();
     Map all = CollectionConverters.asJava(SparkSession.active().conf().getAll());
     for (Iterator i = all.keySet().iterator(); i.hasNext();) {
@@ -317,6 +310,34 @@ class Python {
       found.put("parallelism", Integer.toString(session.sparkContext().defaultParallelism()));
     }
     return new CaseInsensitiveStringMap(found);
+  }
+
+  /**
+   * Return the options in the properties of a table of Spark's own catalog. Those of the statement's OPTIONS have a copy
+   * that begins with "option.". The others go into an option "properties": Python has the list of options.
+   */
+  static HashMap defined(Map properties) {
+    CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(properties);
+    HashMap found = new HashMap();
+    TreeMap others = new TreeMap();
+    for (Iterator i = all.entrySet().iterator(); i.hasNext();) {
+      Map.Entry entry = (Map.Entry) i.next();
+      String name = (String) entry.getKey();
+      if (name.startsWith(OPTION)) {
+        String option = name.substring(OPTION.length());
+        found.put(option, all.containsKey(option) ? all.get(option) : entry.getValue());
+      } else if (!all.containsKey(OPTION + name) && !Arrays.asList(OF_TABLES).contains(name)) {
+        others.put(name, entry.getValue());
+      }
+    }
+    found.put("properties", Told.json(others));
+    // In "path", Spark has resolved "share.schema.table" against the directory of its warehouse.
+    String location = all.get("location");
+    String path = location == null || location.startsWith("file:") ? all.get("path") : location;
+    if (path != null) {
+      found.put("path", path.startsWith("file:/") ? path.replaceFirst("file:/+", "/") : path);
+    }
+    return found;
   }
 
   static boolean pushes(CaseInsensitiveStringMap options) {
@@ -352,6 +373,7 @@ class Python {
     HashMap pinned = new HashMap(options);
     long version = told.apply(fields.length).metadata().getLong("delta-sharing-version");
     pinned.put("loadedVersion", Long.toString(version));
+    pinned.put("loaded", told.apply(fields.length).metadata().getString("delta-sharing-loaded"));
     return new SharedTable(new StructType(fields), pinned, name);
   }
 }
@@ -363,8 +385,8 @@ class SharedTable implements Table, SupportsRead {
   static final String[] FOUND_BY = {"versionasof", "timestampasof"};
 
   final StructType schema;
-  final Map options;
   final String name;
+  Map options;
   // Plans by the scan they belong to, so a repeated query does not list the files again, and equal scans share a plan.
   final LinkedHashMap plans = new LinkedHashMap(16, 0.75f, true);
 
@@ -446,6 +468,36 @@ class SharedTable implements Table, SupportsRead {
       }
     }
     return found;
+  }
+}
+
+/**
+ * A table of Spark's own catalog. It is described by the server only if a query reads it, so that statements such as
+ * DROP TABLE work without the server.
+ */
+class DefinedTable extends SharedTable {
+  boolean isDescribed = false;
+
+  DefinedTable(StructType schema, Map options) {
+    super(schema, options, null);
+  }
+
+  /** Spark calls this for each table of a query when the query is created, and for no other statement. */
+  public Set capabilities() {
+    describe();
+    return super.capabilities();
+  }
+
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    describe();
+    return super.newScanBuilder(given);
+  }
+
+  synchronized void describe() {
+    if (!isDescribed) {
+      options = PushDown.table(new CaseInsensitiveStringMap(options)).options;
+      isDescribed = true;
+    }
   }
 }
 

@@ -40,8 +40,8 @@ from delta_sharing_client.run.partitions import (
 )
 from delta_sharing_client.spark import self_check, session_credentials
 from delta_sharing_client.spark.pushed import Pushed
-from delta_sharing_client.spark.served_table import ServedTable, told
-from delta_sharing_client.spark.source_options import SparkOptions
+from delta_sharing_client.spark.served_table import ServedTable, naming_times, told
+from delta_sharing_client.spark.source_options import LoadedTable, SparkOptions
 from delta_sharing_client.spark.types import (
     Columns,
     check_unchanged,
@@ -293,7 +293,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Limit = None) -> dict[str, Any]:
         """Return the offset at the end of the batch that begins after ``start`` and stays within ``limit``."""
         begin = self._position if start is None else start
-        with telling(self._table.name):
+        with telling(self._table.name), naming_times(self._table.options):
             offset = parse_offset(begin, CHECKPOINT)
             found = self._follower.next_offset(offset, self._budget(limit, told=start is not None))
         return begin if found == offset else found.to_json()
@@ -422,7 +422,7 @@ class DeltaSharingSource(DataSource):
     def schema(self) -> StructType:
         """Return the table's schema, or the part that the option ``columns`` selects. This sends a request."""
         if "tell" in self.options:
-            return told(self.options, lambda: (self._found(), self.described_version))
+            return told(self.options, lambda: (self._found(), self.described_version, self.loaded))
         with one_sentence(self._by_spark):
             return self._found()
 
@@ -440,6 +440,12 @@ class DeltaSharingSource(DataSource):
         assert self._described is not None
         return self._described.version
 
+    @property
+    def loaded(self) -> LoadedTable:
+        """What the server stated when ``schema`` was called."""
+        assert self._described is not None
+        return LoadedTable.of(self._described)
+
     def reader(self, schema: StructType) -> BatchReader | CheckReader:
         """Return the reader of a batch query."""
         self._has_reader = True
@@ -452,14 +458,16 @@ class DeltaSharingSource(DataSource):
         """Return the reader of the shared table. This sends a request if ``schema`` was not called."""
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
-        described = self._described or self._describe(operation)
-        options = options.of_format(described.table_format)
-        schema_string, loaded = described.metadata.schema_string, options.loaded_version
-        if loaded is not None:
-            check_unchanged(schema_string, options, schema, str(options.table))
-        columns = narrowed_columns(schema_string, options, schema)
-        whole = relation_columns(schema_string, options).schema
-        version = described.version if loaded is None else loaded
+        version, loaded = options.loaded_version, options.loaded
+        if version is None or loaded is None:
+            described = self._described or self._describe(operation)
+            version, loaded = described.version if version is None else version, LoadedTable.of(described)
+            options = dataclasses.replace(options, loaded=loaded)
+        options = options.of_format(loaded.table_format)
+        if options.loaded_version is not None:
+            check_unchanged(loaded.schema_string, options, schema, str(options.table))
+        columns = narrowed_columns(loaded.schema_string, options, schema)
+        whole = relation_columns(loaded.schema_string, options).schema
         return BatchReader(ServedTable(options, operation), columns, version, columns.schema != whole)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
@@ -487,7 +495,7 @@ class DeltaSharingSource(DataSource):
 
     def _describe(self, operation: Operation) -> TableHead:
         read = self._parsed.read
-        with contextlib.closing(ServedTable(self._parsed, operation)) as table:
+        with contextlib.closing(ServedTable(self._parsed, operation)) as table, naming_times(self._parsed):
             if read.version is None and read.timestamp is None:
                 return table.describe_loaded(self._parsed.loaded_version)
             return table.describe(read.version, read.timestamp)

@@ -60,12 +60,28 @@ def works(session: SparkSession) -> bool:
             _checked[session] = True
         except Exception as error:  # whatever the reason, reads work without push-down
             _checked[session] = False
-            _LOG.warning(
-                "Spark reads shared tables without push-down, so 'where' and 'select' do not reduce downloads; use the "
-                "arguments 'columns' and 'filter'. The push-down classes do not work with this Spark: %s",
-                str(error).splitlines()[0] if str(error) else type(error).__name__,
-            )
+            _warn(_reason(error))
     return _checked[session]
+
+
+@functools.cache
+def _warn(reason: str) -> None:
+    # Once for each reason, because a program may have many sessions.
+    _LOG.warning(
+        "Spark reads shared tables without push-down, so 'where' and 'select' do not reduce downloads; use the "
+        "arguments 'columns' and 'filter'. The push-down classes do not work with this Spark: %s",
+        reason,
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of ``error`` that says what is wrong: of a Python worker's error the last line of its traceback,
+    of Java's error the first line that is not Py4J's."""
+    java = getattr(error, "java_exception", None)
+    text = str(error) if java is None else str(java.toString())
+    before, is_traceback, after = text.rpartition("Traceback (most recent call last):")
+    lines = [line.strip() for line in (after if is_traceback else text).splitlines() if line[:1].strip()]
+    return lines[0] if lines else f"{type(error).__name__} {before.strip()}".strip()
 
 
 def _is_off(session: SparkSession) -> bool:
@@ -153,10 +169,12 @@ def add_spark_jar(spark: SparkSession, jar: str | os.PathLike[str] | None = None
             write_spark_jar(jar)
         _add(spark, os.path.abspath(expanded(jar)))
         _checked.pop(spark, None)
-    if not _has_jar(spark) or not works(spark):
+    failure = _jar_failure(spark)
+    if failure is not None or not works(spark):
+        reason = "the log says why" if failure is None else _reason(failure).rstrip(".")
         raise UsageError(
-            "The jar does not work in this session; the log may say why. Use load_as_spark, or the options 'columns' "
-            "and 'filter'."
+            f"The jar does not work in this session: {reason}. Use load_as_spark, or the options 'columns' and "
+            "'filter'."
         )
 
 
@@ -195,11 +213,15 @@ def _can_load(loader: Any, name: str) -> bool:
 
 def _has_jar(session: SparkSession) -> bool:
     """Return whether ``session`` finds ``FORMAT`` by itself."""
+    return _jar_failure(session) is None
+
+
+def _jar_failure(session: SparkSession) -> Exception | None:
     try:
         session.read.format(FORMAT).schema(self_check.SCHEMA).option(self_check.OPTION, "true").load("check").schema  # noqa: B018
-    except Exception:  # the exception's class depends on the Spark version and the session type
-        return False
-    return True
+    except Exception as error:  # the exception's class depends on the Spark version and the session type
+        return error
+    return None
 
 
 @functools.cache

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 
 import pyspark
 from pyspark.sql.types import NullType, StructField, StructType
@@ -28,7 +30,7 @@ from delta_sharing_client.planning import plan_table, stream_table
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark.source_options import SparkOptions, profile_of
+from delta_sharing_client.spark.source_options import LoadedTable, SparkOptions, profile_of
 from delta_sharing_client.spark.types import Columns
 
 
@@ -73,6 +75,9 @@ class ServedTable(FollowedTable):
                         raise  # without a starting version, the table may be a view, whose changes have no versions
             return self._planned(plan_table, changes)
         read = dataclasses.replace(options.read, columns=columns.paths, pushed_filter=columns.condition, limit=limit)
+        if options.loaded is not None:
+            known = (options.loaded.schema_string, options.loaded.partition_columns)
+            read = dataclasses.replace(read, described=known)
         if read.version is not None or read.timestamp is not None:
             return self._planned(stream_table, read)
         return self._plan_snapshot(read, version)
@@ -109,11 +114,25 @@ class ServedTable(FollowedTable):
             ) from None
 
     def _planned(self, plan: Callable[..., ScanPlan | ScanStream], request: ScanRequest | ChangesRequest) -> ScanStream:
-        found = plan(self._rest, self.options.table, request, self.read_options)
+        with naming_times(self.options):
+            found = plan(self._rest, self.options.table, request, self.read_options)
         if isinstance(found, ScanStream):
             return found
         files = (task for task in found.tasks)
         return ScanStream(context=found.context, files=files, skipped=lambda: found.skipped, limit=found.limit)
+
+
+@contextlib.contextmanager
+def naming_times(options: SparkOptions) -> Iterator[None]:
+    """Add the option to the error of a server that refuses a timestamp, such as one after the latest version."""
+    try:
+        yield
+    except RequestError as error:
+        said, times = error.message.lower(), options.times()
+        if error.status == HTTPStatus.BAD_REQUEST and times and "timestamp" in said:
+            given = " and ".join(f"'{name}' ({value})" for name, value in times.items())
+            error.message = f"{error.message.rstrip('. ')}. Change the option {given}."
+        raise
 
 
 def user_agent(operation: Operation, caller: str | None) -> str:
@@ -130,10 +149,10 @@ def user_agent(operation: Operation, caller: str | None) -> str:
 # === Requests of the Spark catalog ===
 
 
-def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]) -> StructType:
+def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int, LoadedTable]]) -> StructType:
     """Return the response to a request of ``PushDown.java``'s catalog, in the form of a schema. If the option ``tell``
     is ``names``, its fields are named after the items in ``namespace``; otherwise they are the columns of ``table``,
-    and an additional last field has the version.
+    and an additional last field has the version and what the server stated about the table.
 
     To infer a schema, Spark starts a Python worker but no job. Errors are returned in the schema as well, because Spark
     would wrap an error of a Python worker.
@@ -142,8 +161,9 @@ def told(options: Mapping[str, str], table: Callable[[], tuple[StructType, int]]
     try:
         if given["tell"] == "names":
             return StructType([StructField(name, NullType()) for name in _names(given)])
-        columns, version = table()
-        return StructType([*columns.fields, _note(**{"delta-sharing-version": version})])
+        columns, version, loaded = table()
+        note = _note(**{"delta-sharing-version": version, "delta-sharing-loaded": loaded.text()})
+        return StructType([*columns.fields, note])
     except DeltaSharingError as error:
         status = 404 if isinstance(error, NotFoundError) else 0
         return StructType([_note(**{"delta-sharing-error": str(error), "delta-sharing-status": status})])

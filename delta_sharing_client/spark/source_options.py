@@ -38,6 +38,7 @@ from delta_sharing_client.options import (
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
+from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName, split_table_url
 from delta_sharing_client.protocol.profile import ENVIRONMENT_VARIABLE, Profile
 from delta_sharing_client.protocol.rest import RestClient
@@ -68,15 +69,42 @@ class ChangeColumns(enum.Enum):
     PARQUET = "parquet"
 
 
+class LoadedTable(msgspec.Struct, frozen=True):
+    """What a server stated about a table when a DataFrame was created. With it, a query sends no further request for
+    the table's metadata."""
+
+    schema_string: str
+    partition_columns: list[str]
+    table_format: TableFormat
+
+    @classmethod
+    def of(cls, head: TableHead) -> LoadedTable:
+        """Return the description in the head of a response."""
+        return cls(head.metadata.schema_string, head.metadata.partition_columns, head.table_format)
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> LoadedTable:
+        """Parse the option ``name``. Raises ``UsageError`` if our own classes did not write it."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError:
+            raise not_for_users(name) from None
+
+    def text(self) -> str:
+        """Return the value of the option."""
+        return msgspec.json.encode(self).decode()
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions(FollowRequest):
     """The checked options of one relation. Can be pickled; its repr shows no secret.
 
     ``read`` is not yet bound to a schema; its columns, filter, limit and response format also apply to change feeds
     and, except for the limit, to streams. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
-    ``max_bytes`` are ``None`` if they were not set; ``version_interval`` and ``max_outage`` are in seconds. Three
+    ``max_bytes`` are ``None`` if they were not set; ``version_interval`` and ``max_outage`` are in seconds. Four
     fields are set by us and not by users: ``pushed`` has the predicates and limit of one scan, ``loaded_version`` the
-    version when the DataFrame was created, and ``tell`` the request of a catalog.
+    version when the DataFrame was created, ``loaded`` what the server stated about the table then, and ``tell`` the
+    request of a catalog.
     """
 
     profile: Profile
@@ -89,6 +117,7 @@ class SparkOptions(FollowRequest):
     caller_org: str | None = None
     pushed: Pushed | None = None
     loaded_version: int | None = None
+    loaded: LoadedTable | None = None
     tell: str | None = None
 
     @classmethod
@@ -120,6 +149,8 @@ class SparkOptions(FollowRequest):
         """Return the read options of a task, with the limits that were set. If ``waiting``, requests are retried for
         ``maxOutage``."""
         found = dataclasses.replace(EXECUTOR_OPTIONS, **self.limits)
+        if self.loaded is not None and found.table_format is TableFormat.AUTO:
+            found = dataclasses.replace(found, table_format=self.loaded.table_format)
         return self.waiting(found) if waiting else self.polling(found)
 
     def changes(self, columns: Sequence[ColumnName] | None) -> ChangesRequest:
@@ -178,6 +209,15 @@ class SparkOptions(FollowRequest):
                 "table's directory in batches, with 'spark.read' and options 'readChangeFeed' and 'startingVersion'."
             )
         return self
+
+    def times(self) -> dict[str, str]:
+        """Return the options that are timestamps, with their values."""
+        times = {
+            "timestampAsOf": self.read.timestamp,
+            "startingTimestamp": self.starting_timestamp,
+            "endingTimestamp": self.ending_timestamp,
+        }
+        return {name: value for name, value in times.items() if value is not None}
 
     def of_format(self, table_format: TableFormat) -> SparkOptions:
         """Return the options for a table of this format, which determines the names of the row lineage columns."""
@@ -425,13 +465,14 @@ _OPTIONS = _table(
 _OWN = _table(
     _Option("pushed", "pushed", Pushed.parse),
     _Option("loadedVersion", "loaded_version", functools.partial(_parse_count, least=-1)),
+    _Option("loaded", "loaded", LoadedTable.parse),
     _Option("tell", "tell", _parse_text),
     _Option("table", "table", _parse_names),
 )
 # Options that a query may set for a table of a catalog or of a table definition: how much is read, and how. The
 # location and the credentials are fixed, so that no query sends a token to another server.
 _OF_QUERIES = (
-    *("columns", "filter", "limit", "rowLineage", "responseFormat", "pushDown", "callerOrg"),
+    *("filter", "limit", "rowLineage", "responseFormat", "pushDown", "callerOrg"),
     *("readChangeFeed", "readChangeData", "changeFeedColumns"),
     *("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp"),
     *("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
@@ -440,6 +481,10 @@ _OF_QUERIES = (
     *("asyncQuery", "invalidText"),
     *("maxAttempts", "maxRetrySeconds", "connectTimeout", "readTimeout", "totalTimeout", "maxOutage"),
 )
+# Options of a query that may change what a server states about a table.
+_REDESCRIBING = ("tableformat", "responseformat", "accessmode")
+# Properties of a table definition that are options although they are not in its OPTIONS.
+_OF_PROPERTIES = (*_OF_QUERIES, "columns", "versionAsOf", "timestampAsOf")
 _ADDING = ("readChangeFeed", "readChangeData", "rowLineage")
 _FLAGS = (
     *("readChangeFeed", "readChangeData", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss"),
@@ -507,14 +552,25 @@ def _texts(given: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _with_query(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table combined with the options of a query, which a class of ``PushDown.java`` marks.
+    """Return the options of a table combined with those among the properties of its definition and with those of a
+    query, both of which a class of ``PushDown.java`` marks.
 
     Raises ``UsageError`` for an option that a query may not set.
     """
     given = {str(name).lower(): value for name, value in options.items()}
+    # Programs that manage tables write properties of their own, which are no options.
+    properties = {name.lower(): value for name, value in _texts(given, "properties").items()}
+    given = {name.lower(): properties[name.lower()] for name in _OF_PROPERTIES if name.lower() in properties} | given
     query = _texts(given, "query")
+    if any(name in query for name in _REDESCRIBING):
+        given.pop("loaded", None)
     allowed = {name.lower(): name for name in _OF_QUERIES}
     for key, value in query.items():
+        if key == "columns":
+            raise UsageError(
+                "Option 'columns' cannot be set by a query of this table, because a catalog determines a table's "
+                "columns before it knows the option: select the columns, which reduces the read as well."
+            )
         if key not in allowed:
             spelled = next((name for name in names() if name.lower() == key), key)
             raise UsageError(

@@ -77,12 +77,15 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     if not HAS_DATA_SOURCES or fields is None or unsaid:
         return planned_frame(session, source, schema)
     given.update(session_credentials.given_to(session, fields))
-    given["loadedVersion"] = str(source.described_version)
+    given |= {"loadedVersion": str(source.described_version), "loaded": source.loaded.text()}
     push_down.register(session)
     if not push_down.works(session):
         return session.read.format(DeltaSharingAlias.name()).schema(schema).options(**given).load(str(read.table))
     with push_down.classes(session) as reader:
-        return reader.schema(schema).options(**given).load(str(read.table))
+        frame = reader.schema(schema).options(**given).load(str(read.table))
+    # Some operations, such as writeTo, resolve the frame's own plan again, after Spark has lost sight of the classes.
+    # The plan of a frame made from it is resolved.
+    return frame if context_of(session) is None else frame.select("*")
 
 
 def planned_frame(session: SparkSession, source: DeltaSharingSource, schema: StructType) -> DataFrame:

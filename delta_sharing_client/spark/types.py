@@ -116,7 +116,8 @@ def check_unchanged(schema_string: str, options: SparkOptions, columns: spark.St
         narrowed_columns(schema_string, options, columns)
     except UsageError as error:
         raise SchemaChangeError(
-            f"The table has changed since the DataFrame was created: {error.message} Load the table again.",
+            f"The table has changed since the DataFrame was created: {error.message} Load the table again. If a "
+            "statement CREATE TABLE defined it, create it again.",
             table=table,
         ) from None
 

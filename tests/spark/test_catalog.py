@@ -91,6 +91,12 @@ def test_query_options_cannot_change_version_or_columns(spark: Any, shared: Any)
     feed = spark.read.option("readChangeFeed", "true").option("startingVersion", "0").table(name)
     with pytest.raises(Exception, match="Option 'readChangeFeed' adds columns"):
         feed.collect()
+    for narrowed in (
+        spark.read.option("columns", "id").table(name),
+        spark.sql(f"SELECT * FROM {name} WITH (columns = 'id')"),
+    ):
+        with pytest.raises(Exception, match="Option 'columns' cannot be set by a query of this table"):
+            narrowed.collect()
 
 
 REFUSED = "Option '{}' cannot be set by a query of this table"
@@ -197,6 +203,10 @@ def test_quoted_name_may_contain_dots(spark: Any, shared: Any, other: Any, tmp_p
         ("SELECT * FROM shared.none.s.t", "TABLE_OR_VIEW_NOT_FOUND"),
         ("SHOW TABLES IN shared.none.s", "SCHEMA_NOT_FOUND|cannot be found"),
         ("SELECT * FROM shared.demo.shop.orders VERSION AS OF 99", "99"),
+        (
+            "SELECT * FROM shared.demo.shop.orders TIMESTAMP AS OF '2099-01-01'",
+            r"after the latest version.*Change the option 'timestampAsOf' \(2099-01-01T00:00:00Z\)\.",
+        ),
         ("DROP TABLE shared.demo.shop.orders", "The catalog 'shared' is read-only"),
         ("CREATE TABLE shared.demo.shop.n (a int)", "The catalog 'shared' is read-only"),
         ("INSERT INTO shared.demo.shop.orders VALUES (1, 'a')", "does not support|UNSUPPORTED"),

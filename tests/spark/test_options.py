@@ -82,13 +82,12 @@ def test_profile_file_and_inline_credentials_are_exclusive() -> None:
 NOT_OF_QUERIES = {
     *("path", "profile", "endpoint", "icebergEndpoint", "bearerToken", "username", "password", "expirationTime"),
     *("tokenEndpoint", "clientId", "clientSecret", "scope", "type", "shareCredentialsType", "shareCredentialsVersion"),
-    *("versionAsOf", "timestampAsOf"),
+    *("columns", "versionAsOf", "timestampAsOf"),
 }
 VALUES = {
     **dict.fromkeys(("rowLineage", "readChangeFeed", "readChangeData"), "false"),
     **dict.fromkeys(("failOnDataLoss", "pushDown", "asyncQuery", "skipChangeCommits"), "true"),
     **dict.fromkeys(("ignoreDeletes", "ignoreChanges"), "true"),
-    "columns": "id",
     "filter": "id > 1",
     "responseFormat": "delta",
     "accessMode": "url",
@@ -108,13 +107,15 @@ def test_query_may_set_only_read_options(name: str) -> None:
         return
     message = refused(query=json.dumps({name.lower(): TOKEN}))
     assert f"Option '{name if name in names() else name.lower()}' cannot be set by a query of this table" in message
-    assert ("Did you mean 'pushDown'?" if name == "pushed" else "The options are columns, filter, limit,") in message
+    advice = {"pushed": "Did you mean 'pushDown'?", "columns": "select the columns"}
+    assert advice.get(name, "The options are filter, limit,") in message
     assert TOKEN not in message
 
 
 def test_options_of_a_query_replace_those_of_its_table() -> None:
-    options = parse(limit="5", filter="id > 1", query=json.dumps({"limit": "7", "columns": "a"}))
-    assert (options.read.limit, options.read.columns, str(options.read.filter)) == (7, ("a",), "id > 1")
+    options = parse(limit="5", filter="id > 1", query=json.dumps({"limit": "7", "parallelism": "3"}))
+    assert (options.read.limit, options.parallelism, str(options.read.filter)) == (7, 3, "id > 1")
+    assert "Option 'columns' cannot be set by a query" in refused(query=json.dumps({"columns": "a"}))
     assert "Did you mean 'filter'?" in refused(query=json.dumps({"filtr": "x"}))
     for name in ("readChangeFeed", "readChangeData", "rowLineage"):
         assert f"Option '{name}' adds columns" in refused(query=json.dumps({name.lower(): "true"}))

@@ -11,6 +11,7 @@ import pickle
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -377,6 +378,7 @@ def test_frames_work_without_push_down_and_warn_once(
     spark: Any, lake: Any, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     monkeypatch.setattr(push_down, "_checked", {})
+    push_down._warn.cache_clear()
     if fault == "it does not compile":
         monkeypatch.setattr(push_down, "_loaders", {})
         monkeypatch.setattr(push_down, "_SOURCE", "pushed.py")
@@ -384,10 +386,39 @@ def test_frames_work_without_push_down_and_warn_once(
         monkeypatch.setattr(self_check, "CONDITION", "`a.b` = 'it\\'s' AND s.y < 4")
     for _ in range(2):
         assert ds.load_as_spark(url, spark=spark).where("id > 11").count() == 7
+        push_down._checked.clear()  # as in another session
     said = [record.getMessage() for record in caplog.records if "push-down" in record.getMessage()]
     assert len(said) == 1, said
     assert "'columns' and 'filter'" in said[0]
+    reason = "CompileException" if fault == "it does not compile" else "A query with known rows returned"
+    assert reason in said[0]
     assert len(said[0]) < 500
+    push_down._warn.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "java", "reason"),
+    [
+        ("A query with known rows returned [].", None, "A query with known rows returned []."),
+        ("", None, "ValueError"),
+        (
+            "An error occurred while calling o1.cook.",
+            "org.codehaus.commons.compiler.CompileException: Line 3",
+            "org.codehaus.commons.compiler.CompileException: Line 3",
+        ),
+        (
+            "\n  An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+            '  File "a.py", line 1, in f\n    raise ValueError\nValueError: Spark did not push.\n\n\tat org.A',
+            None,
+            "ValueError: Spark did not push.",
+        ),
+    ],
+)
+def test_reason_of_a_failed_self_check_is_one_line(text: str, java: str | None, reason: str) -> None:
+    error = ValueError(text)
+    if java is not None:
+        error.java_exception = SimpleNamespace(toString=lambda: java)  # type: ignore[attr-defined]
+    assert push_down._reason(error) == reason
 
 
 # --- very many files ---

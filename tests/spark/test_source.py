@@ -246,9 +246,13 @@ def told(lake: Any, **options: str) -> Any:
 def test_catalog_receives_the_schema_and_version_of_a_table(lake: Any, writer: TableWriter) -> None:
     found = told(lake, tell="table", table=json.dumps(["share", "schema", "t"]))
     assert [field.simpleString() for field in found.fields] == ["id:bigint", "v:string", "note:void"]
-    assert found.fields[-1].metadata == {"delta-sharing-version": 4}
+    note = found.fields[-1].metadata
+    assert note["delta-sharing-version"] == 4
+    loaded = json.loads(note["delta-sharing-loaded"])
+    assert json.loads(loaded.pop("schema_string"))["fields"][0]["name"] == "id"
+    assert loaded == {"partition_columns": [], "table_format": "delta"}
     old = told(lake, tell="table", table=json.dumps(["share", "schema", "t"]), versionAsOf="1")
-    assert old.fields[-1].metadata == {"delta-sharing-version": 1}
+    assert old.fields[-1].metadata["delta-sharing-version"] == 1
 
 
 def test_catalog_receives_the_names_in_a_namespace(lake: Any, writer: TableWriter) -> None:

@@ -80,4 +80,4 @@ def test_to_spark_uses_the_data_source_where_it_exists(spark: Any, lake: Any) ->
     TableWriter(lake.root / "t", ID).insert(rows_of([1]))
     with ds.SharingClient(lake.server.profile) as client:
         frame = client.table("share.schema.t").scan().to_spark(spark)
-    assert ("delta_sharing" in frame._jdf.queryExecution().toString()) == HAS_DATA_SOURCES
+    assert ("BatchScan share.schema.t" in frame._jdf.queryExecution().toString()) == HAS_DATA_SOURCES
