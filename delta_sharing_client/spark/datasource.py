@@ -39,9 +39,9 @@ from delta_sharing_client.run.partitions import (
     send_together,
 )
 from delta_sharing_client.spark import self_check, session_credentials
-from delta_sharing_client.spark.pushed import Pushed
+from delta_sharing_client.spark.pushed import LoadedTable, Pushed
 from delta_sharing_client.spark.served_table import ServedTable, naming_times, told
-from delta_sharing_client.spark.source_options import LoadedTable, SparkOptions
+from delta_sharing_client.spark.source_options import SparkOptions
 from delta_sharing_client.spark.types import (
     Columns,
     check_unchanged,

@@ -1,4 +1,5 @@
-"""The predicates and the limit of one scan, from the classes of ``PushDown.java``.
+"""What our own classes tell a read: the predicates and the limit of one scan, from the classes of ``PushDown.java``,
+and what is known of the table.
 
 The predicates are Spark's (``org.apache.spark.sql.connector.expressions.filter.Predicate``) as JSON: a column is
 ``{"column": [name, ...]}``, a constant ``{"type": "bigint", "value": "7"}`` with the text of Spark's internal value,
@@ -16,11 +17,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyspark.sql.types as spark
 
 from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.options import TableFormat
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import (
     Column,
@@ -40,6 +43,7 @@ from delta_sharing_client.predicates.tree import (
     known_of_any,
 )
 from delta_sharing_client.predicates.values import Clock, Day, Moment, Value, Zone
+from delta_sharing_client.protocol.line_order import TableHead
 
 Told = Mapping[str, Any]
 
@@ -47,6 +51,32 @@ Told = Mapping[str, Any]
 def not_for_users(name: str) -> UsageError:
     """Return the error for an option that only our own classes may set, but did not."""
     return UsageError(f"Option '{name}' is set by this data source itself; leave it out.")
+
+
+class LoadedTable(msgspec.Struct, frozen=True):
+    """What a server stated about a table when a DataFrame was created. With it, a query sends no further request for
+    the table's metadata."""
+
+    schema_string: str
+    partition_columns: list[str]
+    table_format: TableFormat
+
+    @classmethod
+    def of(cls, head: TableHead) -> LoadedTable:
+        """Return the description in the head of a response."""
+        return cls(head.metadata.schema_string, head.metadata.partition_columns, head.table_format)
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> LoadedTable:
+        """Parse the option ``name``. Raises ``UsageError`` if our own classes did not write it."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError:
+            raise not_for_users(name) from None
+
+    def text(self) -> str:
+        """Return the value of the option."""
+        return msgspec.json.encode(self).decode()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,11 +38,10 @@ from delta_sharing_client.options import (
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName, split_table_url
 from delta_sharing_client.protocol.profile import ENVIRONMENT_VARIABLE, Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.spark.pushed import Pushed, not_for_users
+from delta_sharing_client.spark.pushed import LoadedTable, Pushed, not_for_users
 
 LEAST_VERSION_INTERVAL = 10
 EXECUTOR_OPTIONS = ReadOptions(
@@ -67,32 +66,6 @@ class ChangeColumns(enum.Enum):
 
     DELTA = "delta"
     PARQUET = "parquet"
-
-
-class LoadedTable(msgspec.Struct, frozen=True):
-    """What a server stated about a table when a DataFrame was created. With it, a query sends no further request for
-    the table's metadata."""
-
-    schema_string: str
-    partition_columns: list[str]
-    table_format: TableFormat
-
-    @classmethod
-    def of(cls, head: TableHead) -> LoadedTable:
-        """Return the description in the head of a response."""
-        return cls(head.metadata.schema_string, head.metadata.partition_columns, head.table_format)
-
-    @classmethod
-    def parse(cls, name: str, text: str) -> LoadedTable:
-        """Parse the option ``name``. Raises ``UsageError`` if our own classes did not write it."""
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except msgspec.DecodeError:
-            raise not_for_users(name) from None
-
-    def text(self) -> str:
-        """Return the value of the option."""
-        return msgspec.json.encode(self).decode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,3 +125,59 @@ def test_frame_of_a_definition_reads_the_version_of_its_creation(added: Any, lak
     before = added.table("def_a")
     writer.insert([{"id": 2, "v": "b"}])
     assert (ids(before), ids(added.table("def_a"))) == ([1], [1, 2])
+
+
+EXTENSION = """
+package tests;
+public class Extension extends org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension {
+  public org.apache.spark.sql.connector.catalog.Table createTable(
+      org.apache.spark.sql.connector.catalog.Identifier table,
+      org.apache.spark.sql.connector.catalog.Column[] columns,
+      org.apache.spark.sql.connector.expressions.Transform[] partitions,
+      java.util.Map properties) throws org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException,
+      org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException {
+    return super.createTable(
+        table,
+        org.apache.spark.sql.connector.catalog.CatalogV2Util.v2ColumnsToStructType(columns),
+        partitions,
+        properties);
+  }
+}
+"""
+
+
+def test_session_catalog_may_be_an_extension_like_delta_lakes(
+    added: Any, lake: Any, profile: pathlib.Path
+) -> None:
+    """Delta Lake's catalog also passes the tables of other formats on, with their columns as a schema."""
+    jvm = added.sparkContext._jvm
+    thread = jvm.java.lang.Thread.currentThread()
+    before = thread.getContextClassLoader()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(before)
+    compiler.cook(EXTENSION)
+    session = added.newSession()
+    session.conf.set("spark.sql.catalog.spark_catalog", "tests.Extension")
+    session.conf.set("spark.delta.sharing.profile", str(profile))
+    thread.setContextClassLoader(compiler.getClassLoader())
+    try:
+        defined(session, "def_e", f"LOCATION '{profile}#share.schema.t' TBLPROPERTIES ('team' = 'sales')")
+        defined(session, "def_f", "OPTIONS (path 'share.schema.t', columns 'id')")
+        assert ids(session.sql("SELECT id FROM def_e WHERE v <> 'v0'")) == [1, 2]
+        assert [tuple(row) for row in session.sql("SELECT v, id FROM def_e ORDER BY id LIMIT 1").collect()] == [("v0", 0)]
+        assert session.sql("SELECT count(*) FROM def_e a JOIN def_f b ON a.id = b.id").first()[0] == 3
+        assert session.table("def_f").columns == ["id"]
+        # The documentation says so.
+        writer = TableWriter(lake.root / "u", SCHEMA)
+        writer.insert([{"id": 1, "v": "a"}])
+        defined(session, "def_g", f"LOCATION '{profile}#share.schema.u'")
+        assert ids(session.table("def_g")) == [1]
+        writer.insert([{"id": 2, "v": "b"}])
+        assert ids(session.table("def_g")) == [1]
+        session.sql("REFRESH TABLE def_g")
+        assert ids(session.table("def_g")) == [1, 2]
+        profile.unlink()
+        for name in ("def_e", "def_f", "def_g"):
+            session.sql(f"DROP TABLE {name}")
+    finally:
+        thread.setContextClassLoader(before)
