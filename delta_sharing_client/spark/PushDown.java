@@ -24,7 +24,11 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeMap;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.functions;
 import org.apache.spark.sql.catalyst.util.V2ExpressionBuilder;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
@@ -58,10 +62,14 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.NoopCache$;
 import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.FileScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.sources.PrunedScan;
+import org.apache.spark.sql.sources.SchemaRelationProvider;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -75,7 +83,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * The format, which {@code spark.read.format} finds under this class's name. If the classes are in a jar, it finds them
  * under the short name as well, before the Python source of that name.
  */
-public class PushDown implements TableProvider, DataSourceRegister {
+public class PushDown implements TableProvider, SchemaRelationProvider, DataSourceRegister {
   SharedTable told = null; // from the last request for the schema
 
   public String shortName() {
@@ -109,6 +117,23 @@ public class PushDown implements TableProvider, DataSourceRegister {
     }
     boolean asked = options.containsKey("loadedVersion") || options.containsKey("delta-sharing-check");
     return new SharedTable(schema, asked ? options.asCaseSensitiveMap() : table(options).options, null);
+  }
+
+  /**
+   * Return a table of Spark's own catalog if a class such as Delta Lake's extends that catalog: Spark then looks for an
+   * older interface.
+   */
+  public BaseRelation createRelation(
+      SQLContext context, scala.collection.immutable.Map parameters, StructType schema) {
+    HashMap given = new HashMap(CollectionConverters.asJava(parameters));
+    given.remove("serialization.format");
+    String path = (String) new CaseInsensitiveStringMap(given).get("path");
+    if (path != null && path.indexOf('#') < 0) {
+      given.put("path", path.substring(path.lastIndexOf('/') + 1)); // Spark has resolved a name like a path
+    } else if (path != null && path.startsWith("file:/")) {
+      given.put("path", path.replaceFirst("file:/+", "/"));
+    }
+    return new DefinedRelation(context, table(Python.options(given)), schema);
   }
 
   static SharedTable table(CaseInsensitiveStringMap options) {
@@ -498,6 +523,38 @@ class DefinedTable extends SharedTable {
       options = PushDown.table(new CaseInsensitiveStringMap(options)).options;
       isDescribed = true;
     }
+  }
+}
+
+/** A table in the older interface of Spark, which pushes down the columns of a query. */
+class DefinedRelation extends BaseRelation implements PrunedScan {
+  final SQLContext context;
+  final SharedTable table;
+  final StructType schema;
+
+  DefinedRelation(SQLContext context, SharedTable table, StructType schema) {
+    this.context = context;
+    this.table = new SharedTable(schema, table.options, table.name);
+    this.schema = schema;
+  }
+
+  public SQLContext sqlContext() {
+    return context;
+  }
+
+  public StructType schema() {
+    return schema;
+  }
+
+  public RDD buildScan(String[] columns) {
+    org.apache.spark.sql.classic.SparkSession session =
+        (org.apache.spark.sql.classic.SparkSession) context.sparkSession();
+    LogicalPlan plan = DataSourceV2Relation.create(table, Option.empty(), Option.empty());
+    org.apache.spark.sql.Column[] chosen = new org.apache.spark.sql.Column[columns.length];
+    for (int i = 0; i < columns.length; i++) {
+      chosen[i] = functions.col("`" + columns[i].replace("`", "``") + "`");
+    }
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, plan).select(chosen).rdd();
   }
 }
 

@@ -146,9 +146,7 @@ public class Extension extends org.apache.spark.sql.connector.catalog.Delegating
 """
 
 
-def test_session_catalog_may_be_an_extension_like_delta_lakes(
-    added: Any, lake: Any, profile: pathlib.Path
-) -> None:
+def test_session_catalog_may_be_an_extension_like_delta_lakes(added: Any, lake: Any, profile: pathlib.Path) -> None:
     """Delta Lake's catalog also passes the tables of other formats on, with their columns as a schema."""
     jvm = added.sparkContext._jvm
     thread = jvm.java.lang.Thread.currentThread()
@@ -164,7 +162,9 @@ def test_session_catalog_may_be_an_extension_like_delta_lakes(
         defined(session, "def_e", f"LOCATION '{profile}#share.schema.t' TBLPROPERTIES ('team' = 'sales')")
         defined(session, "def_f", "OPTIONS (path 'share.schema.t', columns 'id')")
         assert ids(session.sql("SELECT id FROM def_e WHERE v <> 'v0'")) == [1, 2]
-        assert [tuple(row) for row in session.sql("SELECT v, id FROM def_e ORDER BY id LIMIT 1").collect()] == [("v0", 0)]
+        assert [tuple(row) for row in session.sql("SELECT v, id FROM def_e ORDER BY id LIMIT 1").collect()] == [
+            ("v0", 0)
+        ]
         assert session.sql("SELECT count(*) FROM def_e a JOIN def_f b ON a.id = b.id").first()[0] == 3
         assert session.table("def_f").columns == ["id"]
         # The documentation says so.
