@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.local_folder import is_link, kind_of
 from delta_sharing_client.local_paths import windows_problem
 
 STATE_FOLDER = ".delta-sharing"
@@ -243,16 +244,15 @@ class ExistingCheck:
 
 def _check_kind(where: str, is_right: Callable[[int], bool], kind: str, path: str, subject: str) -> None:
     try:
-        mode = os.lstat(where).st_mode
+        facts = os.lstat(where)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise UsageError(f"The file '{path}' of {subject} cannot be stored at '{where}': {error.strerror}.") from None
-    if not is_right(mode):
-        is_kind = {"a link": stat.S_ISLNK, "a directory": stat.S_ISDIR, "a file": stat.S_ISREG}
-        what = next((name for name, test in is_kind.items() if test(mode)), "something else")
+    if not is_right(facts.st_mode) or is_link(facts):
         raise UsageError(
-            f"The file '{path}' of {subject} cannot be stored: expected a {kind} or nothing at '{where}', found {what}."
+            f"The file '{path}' of {subject} cannot be stored: expected a {kind} or nothing at '{where}', found "
+            f"{kind_of(facts)}."
         )
 
 

@@ -6,6 +6,7 @@ import ntpath
 import os
 import pathlib
 import posixpath
+import stat
 import tempfile
 import unicodedata
 from collections.abc import Callable
@@ -180,6 +181,19 @@ def test_conflicts_with_existing_files_are_detected(tmp_path: pathlib.Path) -> N
     ]:
         with pytest.raises(UsageError, match=expected):
             check.add(path)
+
+
+def test_junctions_of_windows_are_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Junction:
+        st_mode, st_reparse_tag = stat.S_IFDIR | 0o777, 0xA0000003
+
+    lstat = os.lstat
+    junction = os.path.join(tmp_path, "junction")
+    monkeypatch.setattr(os, "lstat", lambda path: Junction() if str(path) == junction else lstat(path))
+    check = ExistingCheck(tmp_path, "volume a.b.c")
+    check.add("other/x")
+    with pytest.raises(UsageError, match="found a link"):
+        check.add("junction/x")
 
 
 @pytest.fixture
