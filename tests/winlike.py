@@ -35,9 +35,12 @@ DEFAULT = (
     "tests/integration/test_replica.py",
     "tests/integration/test_downloads.py",
 )
-# These tests are about POSIX: umasks, named pipes, links, file limits, signals between processes.
+# These tests are about what Windows lacks (umasks, named pipes, links, limits, signals, disks that distinguish case), or
+# about other processes, which do not imitate it.
 NOT_ON_WINDOWS = re.compile(
-    r"permission|umask|mode|pipe|fifo|link|signal|kill|limit|fork|sigterm|root|nohup|mount|another_process|synced", re.I
+    r"permission|umask|mode|pipe|fifo|link|signal|kill|limit|fork|sigterm|root|nohup|mount|another_process|two_processes|"
+    r"synced|disk_that_distinguishes|learn_about_the_disk|ud800",
+    re.I,
 )
 _OS = [
     "fork", "forkpty", "O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC", "O_NONBLOCK", "O_SYNC", "O_DSYNC", "O_NOCTTY",
