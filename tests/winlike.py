@@ -35,8 +35,8 @@ DEFAULT = (
     "tests/integration/test_replica.py",
     "tests/integration/test_downloads.py",
 )
-# These tests are about what Windows lacks (umasks, named pipes, links, limits, signals, disks that distinguish case), or
-# about other processes, which do not imitate it.
+# These tests are about what Windows lacks (umasks, named pipes, links, limits, signals, disks that distinguish case),
+# or about other processes, which do not imitate it.
 NOT_ON_WINDOWS = re.compile(
     r"permission|umask|mode|pipe|fifo|link|signal|kill|limit|fork|sigterm|root|nohup|mount|another_process|two_processes|"
     r"synced|disk_that_distinguishes|learn_about_the_disk|ud800",
