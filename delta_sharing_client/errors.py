@@ -125,12 +125,15 @@ _LIMITS = frozenset((errno.EMFILE, errno.ENFILE))
 # The number of bytes in the messages of Arrow and NumPy. Arrow's "malloc of size 64 failed" has no unit.
 _ASKED = re.compile(r"size (\d+)|allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB|PiB|EiB)")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# In the message of an Arrow error of no particular class.
+_NO_THREAD = "Failed to launch worker thread"
 # No valid data needs an array of this size: a column of one batch has less than 2 GiB.
 _IMPLAUSIBLE = 1 << 32
 
 
 def check_memory(error: BaseException) -> None:
-    """Raise ``OutOfMemoryError`` if ``error`` is a ``MemoryError``, such as Arrow's.
+    """Raise ``OutOfMemoryError`` if ``error`` is a ``MemoryError``, such as Arrow's; ``UsageError`` if no thread could
+    be started.
 
     Every handler that treats an error of decoding as damaged data must call this first. A request for more memory than
     any valid data needs is not lack of memory: the sizes in the data are wrong.
@@ -138,6 +141,11 @@ def check_memory(error: BaseException) -> None:
     lack = lack_of_memory(error)
     if lack is not None:
         raise lack from None
+    if _NO_THREAD in str(error):
+        # Arrow's own threads need memory for their stacks.
+        raise UsageError(
+            "No thread can be started to decode data. Raise the limit of processes or memory, or read less at a time."
+        ) from None
 
 
 def lack_of_memory(error: BaseException) -> OutOfMemoryError | None:

@@ -167,6 +167,17 @@ def test_damaged_size_that_no_memory_suffices_for_is_damage(
         list(Batches(table.plan(options=fast_options())))
 
 
+def test_thread_that_cannot_be_started_is_no_damage(
+    make_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(SCHEMA)
+    table.add(ROWS)
+    error = pa.lib.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable")
+    monkeypatch.setattr(footer, "open_reader", fails_with(error))
+    with pytest.raises(UsageError, match="No thread can be started to decode data"):
+        list(Batches(table.plan(options=fast_options())))
+
+
 def test_lack_of_memory_in_duckdb_is_no_mistake_in_the_sql() -> None:
     connection = duckdb.connect(config={"memory_limit": "1MB", "max_temp_directory_size": "0KB", "threads": 1})
     client: Any = None
