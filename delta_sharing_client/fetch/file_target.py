@@ -45,9 +45,19 @@ class Workshop:
     """What the downloads of one operation share: threads for the disk, and the memory for parts."""
 
     def __init__(self, run: Run, most_bytes: int = 96 * 1024 * 1024) -> None:
-        self.run = run
+        self._run = run
         self._left = most_bytes
         self._turns: Turns[int] = Turns()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Return ``call()``, which runs on a thread. If this is cancelled, it waits for the call's end first, so that
+        nothing is written after a download has failed."""
+        running = asyncio.ensure_future(self._run(call))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
 
     @contextlib.asynccontextmanager
     async def room(self, size: int) -> AsyncIterator[None]:

@@ -16,7 +16,7 @@ from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import Stale
+from delta_sharing_client.fetch.source import Attempt, Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
 from delta_sharing_client.read.rows import Item
@@ -492,12 +492,12 @@ def test_first_error_of_a_read_is_kept() -> None:
     run(look())
 
 
-def test_replaced_file_is_read_again_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_file_is_read_again_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look(*errors: Exception | None, version: Version | None = None, dropped: bool = True, **how: Any) -> Any:
-        turn, asked, begun = iter(errors), list[bool](), list[int]()
+        turn, asked, begun = iter(errors), list[Attempt](), list[int]()
 
-        async def read_file(shared: object, number: int, slot: object, *, again: bool = False) -> None:
-            asked.append(again)
+        async def read_file(shared: object, number: int, slot: object, *, attempt: Attempt) -> None:
+            asked.append(attempt)
             if (error := next(turn)) is not None:
                 raise error
 
@@ -513,16 +513,26 @@ def test_replaced_file_is_read_again_only_once(monkeypatch: pytest.MonkeyPatch) 
         assert (slot.is_over, reading._working, reading._room.is_set()) == (True, 1, True)
         return asked, begun, slot.failure, over.result() if over.done() else None
 
+    first, again, whole = Attempt
+
     async def all_of() -> None:
         stale, other = Stale("replaced"), ValueError("planted")
-        assert await look(None) == ([False], [9], None, None)
-        assert await look(stale, None) == ([False, True], [9, 7], None, None)
-        assert await look(stale, other) == ([False, True], [9, 7], other, other)
+        assert await look(None) == ([first], [9], None, None)
+        assert await look(stale, None) == ([first, again], [9, 7], None, None)
+        assert await look(stale, stale, None) == ([first, again, whole], [9, 7, 7], None, None)
+        assert await look(stale, other) == ([first, again], [9, 7], other, other)
+
+        async def ended(*errors: Exception | None, **how: Any) -> tuple[list[Attempt], str]:
+            asked, _, failure, over = await look(*errors, **how)
+            assert type(failure) is DataError is type(over)
+            return asked, failure.message
+
+        assert await ended(stale, stale, stale) == ([first, again, whole], "replaced")
         # It is not read again after rows were returned, by this task or by another task of the same file.
-        assert await look(stale, dropped=False) == ([False], [9], stale, stale)
-        assert await look(stale, version=Version("1")) == ([False], [9], stale, stale)
-        assert await look(other) == ([False], [9], other, other)
+        assert await ended(stale, dropped=False) == ([first], "replaced")
+        assert await ended(stale, version=Version("1")) == ([first], "replaced")
+        assert await look(other) == ([first], [9], other, other)
         # With a limit, an error is kept for later, as earlier files may provide enough rows.
-        assert await look(other, limit=5) == ([False], [9], other, None)
+        assert await look(other, limit=5) == ([first], [9], other, None)
 
     run(all_of())
