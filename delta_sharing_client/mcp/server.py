@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from delta_sharing_client import __version__
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.mcp.limits import ENDING, NOTE, Ending, Limits, marked
 from delta_sharing_client.mcp.scope import EVERYTHING, Scope, ScopedClient
 from delta_sharing_client.mcp.tools import Tools
@@ -141,7 +142,7 @@ def told(message: str) -> str:
     sentences = _SENTENCES.split(message)
     kept = sentences[:1] + [sentence for sentence in sentences[1:] if not _CODE.search(sentence)]
     shown = _ADDRESS.sub("<address>", " ".join(kept))
-    return shown.replace(os.path.expanduser("~") + os.sep, "~" + os.sep)
+    return shown.replace(expanded("~") + os.sep, "~" + os.sep)
 
 
 def _on_thread(call: Callable[..., object], limits: Limits, running: set[object]) -> Callable[..., Any]:

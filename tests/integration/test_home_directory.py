@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
@@ -56,6 +57,9 @@ WRITERS: dict[str, Callable[[Any], object]] = {
     "SharedTable.replicate": lambda path: ds.SharingClient("~/demo.share").table(TABLE).replicate(path),
     "SharedTable.follow": follow_once,
     "FileAsset.download": lambda path: ds.SharingClient("~/demo.share").volume("demo.shop.documents").download(path),
+    "FileAsset.download_async": lambda path: asyncio.run(
+        ds.SharingClient("~/demo.share").volume("demo.shop.documents").download_async(path)
+    ),
     "read --to=": lambda path: main(["-p", "~/demo.share", "read", TABLE, f"--to={path}", "--format=csv"]),
     "sql --to=": lambda path: main(["-p", "~/demo.share", "sql", "SELECT 1", f"--to={path}", "--format=csv"]),
     "copy": lambda path: main(["-p", "~/demo.share", "copy", TABLE, str(path)]),

@@ -25,6 +25,7 @@ from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.fetch.place import StoredFile
+from delta_sharing_client.mcp.scope import Scope
 from delta_sharing_client.options import TableFormat
 from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
@@ -830,9 +831,11 @@ def test_mcp_command_passes_on_its_limits(run: Run, is_terminal: bool, monkeypat
     served: list[Any] = []
     monkeypatch.setattr("delta_sharing_client.mcp.server.serve", lambda *what: served.append(what))
     monkeypatch.setattr(sys, "stdin", NS(isatty=lambda: is_terminal))
-    note = run("mcp --max-rows 1 --max-megabytes 2 --max-seconds 3", None)[1]
-    ((profile, limits),) = served
+    words = "mcp --max-rows 1 --max-megabytes 2 --max-seconds 3 --share s --share t --table a.b.c"
+    note = run(words, None)[1]
+    ((profile, limits, scope),) = served
     assert (profile, limits.rows, limits.megabytes, limits.seconds) == (None, 1, 2, 3)
+    assert scope == Scope.of(("s", "t"), ("a.b.c",))
     assert ("Waiting for an assistant" in note) is is_terminal
 
 

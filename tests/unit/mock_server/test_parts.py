@@ -298,7 +298,7 @@ def test_files_are_served_like_an_object_store(tmp_path: Path, monkeypatch: pyte
 
 def test_file_that_shrinks_closes_the_connection(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123")
-    handle = os.open(tmp_path / "f", os.O_RDONLY)
+    handle = (tmp_path / "f").open("rb", buffering=0)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -311,7 +311,7 @@ def test_file_that_shrinks_closes_the_connection(tmp_path: Path) -> None:
         sent.clear()
         asyncio.run(_send_body({"extensions": {EXTENSION: 1}}, send, handle, 1, 3))
     finally:
-        os.close(handle)
+        handle.close()
     assert sent == [{"type": "http.response.zerocopysend", "file": handle, "offset": 1, "count": 2, "more_body": True}]
 
 

@@ -318,7 +318,7 @@ def spoilt(tmp_path: Path, **faults: float) -> tuple[bytes, bytes, list[object]]
     body.start = {"status": 206, "headers": [(b"Content-Length", b"18"), (b"x", b"y")]}
 
     async def send() -> None:
-        handle = os.open(tmp_path / "f", os.O_RDONLY)
+        handle = (tmp_path / "f").open("rb", buffering=0)
         try:
             first = {"type": "http.response.body", "body": b"line 1\n", "more_body": True}
             file = {"type": "http.response.zerocopysend", "file": handle, "offset": 2, "count": 7, "more_body": True}
@@ -326,7 +326,7 @@ def spoilt(tmp_path: Path, **faults: float) -> tuple[bytes, bytes, list[object]]
                 assert wire.written == []
                 await body.add(message, cast("Any", wire), account)
         finally:
-            os.close(handle)
+            handle.close()
 
     asyncio.run(send())
     head, sent = wire.written[0], b"".join(wire.written[1:])
@@ -463,7 +463,7 @@ class Service:
 
 def test_credential_lifetime_and_policy_fit_the_token_service() -> None:
     tables, service = S3Tables(S3Settings()), Service()
-    tables._clients = {"sts": service}
+    tables._clients = {"sts False": service}
     for lifetime, seconds in ((1.0, 900), (900.5, 900), (3600.9, 3600), (1e9, 129_600)):
         result = tables.credentials("s3://b/k", lifetime)
         assert result == {"accessKeyId": "a", "secretAccessKey": "s", "sessionToken": "t"}
