@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from typing import Any
 
@@ -94,6 +95,22 @@ def test_next_page_is_requested_while_one_is_used() -> None:
         return count
 
     assert asyncio.run(first()) == 2
+
+
+def test_error_of_an_unused_page_is_not_reported() -> None:
+    reported: list[object] = []
+
+    async def first() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        generator = list_pages(Fetcher(Scripted([page("a", mark="1"), 403])), subject="volume a.b.c")
+        await anext(generator)
+        await asyncio.sleep(0.01)
+        await generator.aclose()
+        del generator
+        gc.collect()
+
+    asyncio.run(first())
+    assert reported == []
 
 
 def test_markers_of_directories_are_not_files() -> None:
