@@ -20,6 +20,7 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
 from delta_sharing_client.predicates.decimal_scales import exact
+from delta_sharing_client.predicates.nan_order import nan_greatest
 from delta_sharing_client.reads import Read, with_pushed
 from delta_sharing_client.threads import Threads
 
@@ -197,11 +198,15 @@ class SharedScanner:
         condition: pc.Expression | None,
         batch_rows: int,
         counting: str | None = None,
+        *,
+        evaluated: pc.Expression | None = None,
     ) -> None:
         self.dataset_schema = schema
         self._counting = counting
         self._condition = condition
-        self._evaluated = None if condition is None else exact(condition, schema)
+        # ``evaluated`` is ``condition`` with the engine's meaning, as Arrow computes it.
+        of_engine = condition if evaluated is None else evaluated
+        self._evaluated = None if of_engine is None else exact(of_engine, schema)
         self._batch_rows = batch_rows
         names = schema.names if columns is None else list(columns)
         if not isinstance(columns, dict):
@@ -309,6 +314,16 @@ class _ForDuckDB(SharedDataset):
     def relation(self, target: Any) -> duckdb.DuckDBPyRelation:
         """Return all columns except the first as a relation on ``target``, a connection or the module ``duckdb``."""
         return target.from_arrow(self).project(f"* EXCLUDE ({_quoted(self.schema.names[0])})")
+
+    def _scanner(
+        self, columns: Any, condition: pc.Expression | None, batch_size: int = _BATCH_ROWS, **_: object
+    ) -> SharedScanner:
+        joined = self._joined(condition)
+        evaluated = None
+        # DuckDB 2 applies its filters itself.
+        if joined is not None and optional.load("duckdb", "duckdb").__version__.startswith("1."):
+            evaluated = nan_greatest(joined, self.schema)
+        return SharedScanner(self._read, self.schema, columns, joined, batch_size, self._counting, evaluated=evaluated)
 
 
 def known_to_duckdb(schema: pa.Schema) -> pa.Schema:

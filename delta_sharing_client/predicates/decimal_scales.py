@@ -49,9 +49,9 @@ def exact(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
         return expression
     try:
         if node is None:
-            raise _UnknownError
+            raise UnknownCallError
         rebuilt, is_changed = _rebuilt(node, schema)
-    except (_UnknownError, pa.ArrowException, TypeError, ValueError) as error:
+    except (UnknownCallError, pa.ArrowException, TypeError, ValueError) as error:
         check_memory(error)
         raise UnsupportedFeatureError(
             f"The expression '{expression}' may compare decimals of different scales, which pyarrow {pa.__version__} "
@@ -61,7 +61,7 @@ def exact(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
     return rebuilt if is_changed else expression
 
 
-class _UnknownError(Exception):
+class UnknownCallError(Exception):
     """The expression has a part that cannot be rebuilt."""
 
 
@@ -87,10 +87,10 @@ def _rebuilt(node: Node, schema: pa.Schema) -> tuple[pc.Expression, bool]:
     decimals = {kind for kind in _types(arguments, schema) if pa.types.is_decimal(kind)}
     if len({kind.scale for kind in decimals}) > 1 and node.function not in _SAFE:
         if node.function not in _COMPARISONS:
-            raise _UnknownError
+            raise UnknownCallError
         common = _common(decimals)
         arguments, is_changed = [argument.cast(common) for argument in arguments], True
-    return _call(node, arguments), is_changed
+    return rebuilt_call(node, arguments), is_changed
 
 
 def _types(expressions: Sequence[pc.Expression], schema: pa.Schema) -> list[pa.DataType]:
@@ -112,18 +112,19 @@ def _common(decimals: set[pa.DataType]) -> pa.DataType:
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
-def _call(node: CallNode, arguments: list[pc.Expression]) -> pc.Expression:
+def rebuilt_call(node: CallNode, arguments: list[pc.Expression]) -> pc.Expression:
+    """Return the call of ``node`` with other ``arguments``. Raises ``UnknownCallError`` for an unknown call."""
     options = {name: value for name, value in node.options.items() if name != _TYPE_NAME}
     if node.function == "cast":
         kind = options.pop("to_type")
         return arguments[0].cast(options=pc.CastOptions(kind, **options))
     if node.function == "is_in":
         if options.get("null_matching_behavior") != MATCH_NULLS or node.stored_options is None:
-            raise _UnknownError
+            raise UnknownCallError
         return arguments[0].isin(node.stored_options["value_set"].values)
     if not options.keys() <= _ARGUMENTS:
-        raise _UnknownError
+        raise UnknownCallError
     function: Callable[..., Any] | None = getattr(pc, node.function, None)
     if function is None:
-        raise _UnknownError
+        raise UnknownCallError
     return function(*arguments, **options)
