@@ -153,8 +153,8 @@ class PartFile:
         return facts
 
     def close(self) -> None:
-        """Close the file, as soon as no thread writes any more. What has arrived is kept only with ``keeps``. May be
-        called twice, and after ``finish``."""
+        """Close the file once no thread writes to it. Without ``keeps``, what has arrived is removed. May be called
+        twice, and after ``finish``."""
         if self._descriptor < 0 or self._is_closing:
             return
         self._close_files(wait=False)

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 
 from delta_sharing_client.errors import DataError, TransportError
-from delta_sharing_client.fetch.place import Page, Refused, StoredFile
-from delta_sharing_client.fetch.source import Fetcher, transient
-from delta_sharing_client.retry import Transient
+from delta_sharing_client.fetch.place import Page, StoredFile
+from delta_sharing_client.fetch.source import Fetcher, repeated
 
 _MOST_EMPTY_PAGES = 1000
 _SHOWN = 200
@@ -26,10 +25,8 @@ async def list_pages(
     the limits, and ``DataError`` for a response that is no listing, or for names outside of the folder.
     """
     in_order = fetcher.place.lists_in_order
-    check, entries = (
-        _Check(folder, subject, in_order=in_order),
-        _Entries(folder, recursive=recursive, in_order=in_order),
-    )
+    check = _Check(folder, subject, in_order=in_order)
+    entries = _Entries(folder, recursive=recursive, in_order=in_order)
     coming = asyncio.ensure_future(_page(fetcher, folder, None, recursive, subject))
     try:
         while True:
@@ -45,19 +42,9 @@ async def list_pages(
 
 
 async def _page(fetcher: Fetcher, folder: str, mark: str | None, recursive: bool, subject: str) -> Page:
-    tries = fetcher.tries()
-    while True:
-        try:
-            async with fetcher.limiter((0,)) as slot:
-                fetcher.report.add(requests=1)
-                try:
-                    return await fetcher.place.page(folder, mark, fetcher.deadline, recursive=recursive)
-                except Refused as refused:
-                    failure = transient(fetcher, refused, slot, f"The files of {subject} cannot be listed")
-        except Transient as broken:
-            failure = broken
-        await tries.failed_async(failure)
-        fetcher.report.add(retries=1)
+    place, deadline = fetcher.place, fetcher.deadline
+    problem = f"The files of {subject} cannot be listed"
+    return await repeated(fetcher, lambda: place.page(folder, mark, deadline, recursive=recursive), problem)
 
 
 class _Check:

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ _MAX_REFRESHES = 2
 _TOO_MANY = frozenset((429, 503))
 
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
+T = TypeVar("T")
 
 
 class UrlSource(Protocol):
@@ -101,9 +102,16 @@ class Fetcher:
 
 
 async def send(fetcher: Fetcher, request: DataRequest, take: Take) -> None:
-    """Send ``request`` until ``take`` has read a response; it reads each response from the start.
+    """Send ``request`` until ``take`` has read a response; it reads each response from the start. Errors as for
+    ``repeated``."""
+    await repeated(fetcher, lambda: fetcher.place.get(request, take), "A file cannot be read")
 
-    Raises ``Refused`` if the place refuses it, and ``TransportError`` if no response arrives within the limits.
+
+async def repeated(fetcher: Fetcher, request: Callable[[], Awaitable[T]], problem: str) -> T:
+    """Return the result of ``request()``, which sends one request; it is called again while a retry may help.
+
+    Raises ``Refused`` if the place refuses it, and ``TransportError`` if no response arrives within the limits; then
+    ``problem`` begins the message.
     """
     tries = fetcher.tries()
     while True:
@@ -111,16 +119,16 @@ async def send(fetcher: Fetcher, request: DataRequest, take: Take) -> None:
             async with fetcher.limiter((0,)) as slot:
                 fetcher.report.add(requests=1)
                 try:
-                    return await fetcher.place.get(request, take)
+                    return await request()
                 except Refused as refused:
-                    failure = transient(fetcher, refused, slot, "A file cannot be read")
+                    failure = _transient(fetcher, refused, slot, problem)
         except Transient as broken:
             failure = broken
         await tries.failed_async(failure)
         fetcher.report.add(retries=1)
 
 
-def transient(fetcher: Fetcher, refused: Refused, slot: RequestSlot, problem: str) -> Transient:
+def _transient(fetcher: Fetcher, refused: Refused, slot: RequestSlot, problem: str) -> Transient:
     """Return the failure for a response after which a retry may help; otherwise raise ``refused``."""
     if refused.status not in RETRIED_STATUSES:
         raise refused

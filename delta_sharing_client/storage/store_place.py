@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 
 from delta_sharing_client.errors import DataError
@@ -37,7 +36,6 @@ class StorePlace:
         self.options: ReadOptions = settings.options
         self._subject = subject
         self.table = table
-        self._lock = threading.Lock()
         # The dialect for the current credentials, and the region that a refusal named.
         self._opened: tuple[StorageCredentials, Dialect, Http] | None = None
         self._region = ""
@@ -46,10 +44,7 @@ class StorePlace:
         return f"StorePlace({self.location!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_opened")}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _opened=None)
+        return vars(self) | {"_opened": None}
 
     @property
     def location(self) -> str:
@@ -136,7 +131,7 @@ class StorePlace:
             except Refused as refused:
                 if refused.region and not is_moved and dialect.with_region(refused.region) != dialect:
                     is_moved, self._region = True, refused.region
-                    self._forget(credentials)
+                    self._opened = None
                 elif rejected is None and StoreError(refused.status, refused.code, refused.region).is_about_credentials:
                     rejected = credentials
                 else:
@@ -179,11 +174,6 @@ class StorePlace:
             )
             opened = self._opened = credentials, dialect, http
         return opened
-
-    def _forget(self, credentials: StorageCredentials) -> None:
-        with self._lock:
-            if self._opened is not None and self._opened[0] is credentials:
-                self._opened = None
 
     def _explained(self, refused: Refused) -> Refused:
         facts = StoreError(refused.status, refused.code, refused.region)

@@ -301,7 +301,7 @@ def test_faults_of_the_mock_server_apply_to_stores_too(proxy: FaultProxy) -> Non
         names(proxy)
 
 
-def test_table_of_faults_leaves_out_only_those_of_the_sharing_protocol() -> None:
+def test_only_faults_of_the_sharing_protocol_are_left_out() -> None:
     assert {"trickle", "endless-headers", "ignore-range", "slow", "redirect"} <= {kind.name for kind in ALL_FAULTS}
     assert not {"drop-end-stream", "gzip", "no-credentials", "page-size"} & {kind.name for kind in ALL_FAULTS}
     assert len({kind.name for kind in ALL_FAULTS}) == len(ALL_FAULTS)
