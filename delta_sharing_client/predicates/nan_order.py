@@ -10,7 +10,7 @@ import math
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.errors import UnsupportedFeatureError
+from delta_sharing_client.errors import UnsupportedFeatureError, check_memory
 from delta_sharing_client.predicates.arrow_expressions import CallNode, ConstantNode, Node, parse
 from delta_sharing_client.predicates.decimal_scales import UnknownCallError, rebuilt_call
 from delta_sharing_client.predicates.tree import Column
@@ -31,8 +31,8 @@ def nan_greatest(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
         node = parse(expression)
         if node is not None:
             return _rebuilt(node, schema, expression)
-    except (UnknownCallError, pa.ArrowException, TypeError, ValueError):
-        pass
+    except (UnknownCallError, pa.ArrowException, TypeError, ValueError) as error:
+        check_memory(error)
     raise _refused(expression)
 
 
