@@ -62,6 +62,7 @@ from delta_sharing_client.fetch.place import Checksum
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
+from delta_sharing_client.local_folder import is_link
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
@@ -161,12 +162,12 @@ def replicate(
 
 
 def _refuse_links(root: Path) -> None:
-    """Raise ``UsageError`` for a copy with symbolic links, which may lead out of its directory."""
+    """Raise ``UsageError`` for a copy with links, which may lead out of its directory."""
     for name in (LOG_DIRECTORY, _DATA, _VECTORS, _LOCK):
-        if (root / name).is_symlink():
+        if os.path.lexists(root / name) and is_link(os.lstat(root / name)):
             raise UsageError(
-                f"'{root / name}' is a symbolic link, but a copy must lie in its own directory: remove the link, or "
-                "choose another directory."
+                f"'{root / name}' is a link, but a copy must lie in its own directory: remove the link, or choose "
+                "another directory."
             )
 
 

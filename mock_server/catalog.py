@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -349,13 +349,20 @@ def _is_table(folder: Path) -> bool:
     return (folder / _DELTA_LOG).is_dir() or iceberg_metadata.is_iceberg(folder)
 
 
-def _table_folders(base: Path) -> Iterable[tuple[str, ...]]:
-    for directory, folders, _ in os.walk(base, followlinks=True):
-        if _is_table(Path(directory)):
-            folders.clear()
-            yield Path(directory).relative_to(base).parts
-        else:
-            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+def _table_folders(base: Path, above: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
+    """Yield the names on the way to each table at or below ``base``. Links are followed, but not back to one of the
+    directories ``above``."""
+    if _is_table(base):
+        yield ()
+        return
+    real = os.path.realpath(base)
+    if real in above:
+        return
+    _, folders, _ = next(os.walk(base), ("", (), ()))
+    for name in folders:
+        if not name.startswith("."):
+            for parts in _table_folders(base / name, above | {real}):
+                yield (name, *parts)
 
 
 def _names(parts: tuple[str, ...], found: Sequence[tuple[str, ...]]) -> tuple[str, str, str]:

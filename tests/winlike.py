@@ -2,7 +2,8 @@
 
 Only code of this project meets the imitation. It lacks the names of the standard library that Windows lacks, sees
 ``os.name`` and ``sys.platform`` of Windows, can neither replace nor remove an open file, and cannot create files with
-names that Windows does not allow. It is no replacement for Windows: paths are those of POSIX.
+names that Windows does not allow; links to directories are junctions to it. It is no replacement for Windows: paths
+are those of POSIX.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ from typing import Any
 
 import pytest
 
-OURS = ("delta_sharing_client", "mock_server", "pyspark_delta_sharing")
+from tests import junctions
+from tests.junctions import caller, is_ours
+
 DEFAULT = (
     "tests/systems",
+    "tests/unit/mock_server/test_catalog.py",
     "tests/unit/outputs",
     "tests/unit/assets",
+    "tests/unit/storage",
+    "tests/unit/test_local_folder.py",
     "tests/unit/test_file_lock.py",
     "tests/unit/test_replica.py",
     "tests/integration/test_cli_files.py",
@@ -38,7 +44,7 @@ DEFAULT = (
 # These tests are about what Windows lacks (umasks, named pipes, links, limits, signals, disks that distinguish case),
 # or about other processes, which do not imitate it.
 NOT_ON_WINDOWS = re.compile(
-    r"permission|umask|mode|pipe|fifo|link|signal|kill|limit|fork|sigterm|root|nohup|mount|another_process|two_processes|"
+    r"permission|umask|mode|pipe|fifo|signal|kill|limit|fork|sigterm|root|nohup|mount|another_process|two_processes|"
     r"synced|disk_that_distinguishes|learn_about_the_disk|ud800",
     re.I,
 )
@@ -62,10 +68,6 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])\s*(?:\..*)?", re.I)
 _LOCK = 37
 
 
-def _is_ours(name: object) -> bool:
-    return isinstance(name, str) and name.partition(".")[0] in OURS
-
-
 def _hide(module: types.ModuleType, names: list[str], values: Mapping[str, object]) -> None:
     """Let our modules see ``module`` without ``names``, and with ``values`` in place of the real ones."""
     real = {name: vars(module)[name] for name in (*names, *values) if name in vars(module)}
@@ -74,7 +76,7 @@ def _hide(module: types.ModuleType, names: list[str], values: Mapping[str, objec
         def __getattr__(self, name: str) -> Any:
             if name not in real:
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-            if not _is_ours(sys._getframe(1).f_globals.get("__name__")):
+            if not is_ours(sys._getframe(1).f_globals.get("__name__")):
                 return real[name]
             if name in values:
                 return values[name]
@@ -106,16 +108,6 @@ def _locking() -> types.ModuleType:
 
 
 # === Files ===
-
-
-def _caller() -> bool:
-    """Return whether our code called what this is called from, directly or through a library."""
-    frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if _is_ours(frame.f_globals.get("__name__")):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _is_forbidden(path: object) -> bool:
@@ -170,14 +162,14 @@ class _Files:
         if event == "open":
             path, mode, flags = arguments
             creates = set(mode) & set("wxa+") if isinstance(mode, str) else flags & (os.O_CREAT | os.O_WRONLY)
-            if creates and _is_forbidden(path) and _caller():
+            if creates and _is_forbidden(path) and caller():
                 raise OSError(22, "Invalid argument", path)
         elif event == "os.mkdir":
-            if _is_forbidden(arguments[0]) and _caller():
+            if _is_forbidden(arguments[0]) and caller():
                 raise OSError(22, "Invalid argument", arguments[0])
         else:
             for path in arguments[: 2 if event == "os.rename" else 1]:
-                if _is_open(path) and _caller():
+                if _is_open(path) and caller():
                     raise PermissionError(13, "The process cannot access the file", path)
 
 
@@ -194,7 +186,7 @@ def install() -> None:
     def imported(name: str, *arguments: Any, **named: Any) -> types.ModuleType:
         names = arguments[0] if arguments else named.get("globals")
         level = arguments[3] if len(arguments) > 3 else named.get("level", 0)
-        if level == 0 and name in _BLOCKED and names and _is_ours(names.get("__name__")):
+        if level == 0 and name in _BLOCKED and names and is_ours(names.get("__name__")):
             raise ImportError(f"No module named {name!r} on Windows")
         return real_import(name, *arguments, **named)
 
@@ -202,11 +194,12 @@ def install() -> None:
     real_handler = asyncio.SelectorEventLoop.add_signal_handler
 
     def add_signal_handler(self: Any, *arguments: Any) -> Any:
-        if _caller():
+        if caller():
             raise NotImplementedError
         return real_handler(self, *arguments)
 
     asyncio.SelectorEventLoop.add_signal_handler = add_signal_handler  # type: ignore[method-assign]
+    junctions.imitate()
     sys.addaudithook(_Files())
 
 

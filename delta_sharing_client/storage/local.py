@@ -20,6 +20,7 @@ from delta_sharing_client.fetch.place import (
     Version,
     Wanted,
 )
+from delta_sharing_client.local_folder import is_link
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.retry import Deadline
@@ -84,7 +85,7 @@ class LocalPlace:
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if entry.is_file():
                         files.append(_stored_file(path, entry.stat()))
-                    elif entry.is_dir(follow_symlinks=False):
+                    elif entry.is_dir() and not is_link(entry.stat(follow_symlinks=False)):
                         folders.append(path)
                     else:
                         raise DataError(

@@ -34,6 +34,7 @@ from delta_sharing_client.fetch.source import Attempt, RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.replica import APPLICATION, CHECKSUM
+from tests import junctions
 from tests.integration import spark_rows
 from tests.memory import python_peak
 from tests.regressions.hand_made import HandMadeTable
@@ -450,16 +451,19 @@ def test_invalid_arguments_are_refused(shared: Shared, copy: pathlib.Path) -> No
     assert not copy.exists()
 
 
+@pytest.mark.parametrize("kind", ["link", "junction"])
 @pytest.mark.parametrize("name", ["_delta_log", "data", "vectors", ".replica.lock"])
-def test_copy_is_not_written_through_a_symbolic_link(
-    shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path, name: str
+def test_copy_is_not_written_through_a_link(
+    shared: Shared, copy: pathlib.Path, tmp_path: pathlib.Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kind == "junction":
+        junctions.imitate(monkeypatch.setattr)
     shared.writer.insert(rows_of([1]))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     copy.mkdir()
     (copy / name).symlink_to(elsewhere / "file" if name == ".replica.lock" else elsewhere)
-    with pytest.raises(ds.UsageError, match="is a symbolic link"):
+    with pytest.raises(ds.UsageError, match="is a link"):
         shared.table.replicate(copy)
     assert list(elsewhere.iterdir()) == []
 

@@ -6,7 +6,6 @@ import ntpath
 import os
 import pathlib
 import posixpath
-import stat
 import tempfile
 import unicodedata
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from delta_sharing_client.assets import naming
 from delta_sharing_client.assets.naming import Disk, ExistingCheck, PathCheck, check_paths
 from delta_sharing_client.errors import UsageError
+from tests import junctions
 from tests.quota import meets, met
 
 
@@ -184,12 +184,9 @@ def test_conflicts_with_existing_files_are_detected(tmp_path: pathlib.Path) -> N
 
 
 def test_junctions_of_windows_are_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Junction:
-        st_mode, st_reparse_tag = stat.S_IFDIR | 0o777, 0xA0000003
-
-    lstat = os.lstat
-    junction = os.path.join(tmp_path, "junction")
-    monkeypatch.setattr(os, "lstat", lambda path: Junction() if str(path) == junction else lstat(path))
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "junction").symlink_to(tmp_path / "outside")
+    junctions.imitate(monkeypatch.setattr)
     check = ExistingCheck(tmp_path, "volume a.b.c")
     check.add("other/x")
     with pytest.raises(UsageError, match="found a link"):

@@ -55,6 +55,18 @@ def test_directories_inside_a_table_are_not_tables(tmp_path: Path) -> None:
     assert [table.name for table in from_directory(tmp_path).tables] == ["a"]
 
 
+def test_links_are_followed_but_not_in_a_circle(tmp_path: Path) -> None:
+    make(tmp_path, "s/d/t", "outside/a/x", "outside/a/y")
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "s").symlink_to(tmp_path / "s")
+    (tmp_path / "lake" / "b").symlink_to(tmp_path / "outside" / "a")
+    for name in ("one", "two"):
+        (tmp_path / "lake" / name).symlink_to(tmp_path / "lake")
+        (tmp_path / "s" / "d" / name).symlink_to(tmp_path / "lake")
+    names = [table.full_name for table in from_directory(tmp_path / "lake").tables]
+    assert names == ["default.b.x", "default.b.y", "s.d.t"]
+
+
 @pytest.mark.parametrize("path", ["none", "file", "empty"])
 def test_directory_without_tables_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()

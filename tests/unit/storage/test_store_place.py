@@ -38,6 +38,7 @@ from delta_sharing_client.storage.local import LocalPlace
 from delta_sharing_client.storage.obstores import store_of
 from delta_sharing_client.storage.opening import open_place, place_of
 from delta_sharing_client.storage.store_place import StorePlace
+from tests import junctions
 from tests.effort import ALL
 from tests.places import get, pages, paths
 from tests.s3 import Bucket, s3_bucket
@@ -262,7 +263,12 @@ def test_forked_process_reads(stored: StorePlace, bucket: Bucket) -> None:
     assert paths(stored) == ["a"]
 
 
-def test_symbolic_links_in_local_directories_are_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["link", "junction"])
+def test_links_in_local_directories_are_not_followed(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "junction":
+        junctions.imitate(monkeypatch.setattr)
     (tmp_path / "root/a").mkdir(parents=True)
     (tmp_path / "root/a/x").write_bytes(b"1")
     (tmp_path / "root/z").write_bytes(b"22")
