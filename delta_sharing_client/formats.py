@@ -17,12 +17,12 @@ from delta_sharing_client.errors import (
     RequestError,
     UnsupportedFeatureError,
 )
+from delta_sharing_client.http.retry import NOT_IMPLEMENTED
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.protocol.asset_kinds import AssetEntry
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
 from delta_sharing_client.protocol.names import AssetName, Schema, Table
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import NOT_IMPLEMENTED
 
 ResultT = TypeVar("ResultT")
 OtherT = TypeVar("OtherT")

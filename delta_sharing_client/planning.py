@@ -34,6 +34,7 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.formats import by_format
+from delta_sharing_client.http.retry import RETRIED_STATUSES
 from delta_sharing_client.options import AccessMode, ReadOptions
 from delta_sharing_client.plan.changes import FeedPart, plan_changes, stream_changes
 from delta_sharing_client.plan.read_columns import unbounded_paths
@@ -54,7 +55,6 @@ from delta_sharing_client.protocol.query import (
     table_metadata,
 )
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import RETRIED_STATUSES
 
 if TYPE_CHECKING:
     from delta_sharing_client.fetch.source import UrlSource

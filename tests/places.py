@@ -10,8 +10,8 @@ from typing import Any
 from delta_sharing_client.fetch.listing import list_pages
 from delta_sharing_client.fetch.place import Body, DataRequest, Page, Place, Refused, Span, Take, Version, Wanted
 from delta_sharing_client.fetch.source import Fetcher
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Deadline
 
 
 def get(

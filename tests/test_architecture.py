@@ -56,7 +56,6 @@ NOUNS_WITH_ONE_READER = {
     "mcp/tools.py": "the tools of an assistant; server.py implements the protocol",
     "predicates/sql.py": "the grammar of SQL; parse.py also reads tuples",
     "predicates/string_literals.py": "a token of SQL; sql.py has the grammar",
-    "protocol/auth.py": "sign-in",
     "protocol/response_stream.py": "a response from the network: its pages, polls and resumptions",
     "read/polars_reader.py": "decoding by Polars instead of Arrow",
     "read/row_groups.py": "a file whose footer is read first; file.py chooses between the two ways",
@@ -226,10 +225,13 @@ def test_docstring_references_exist() -> None:
     package = ROOT / "delta_sharing_client"
     rooms = [path.name for path in package.iterdir() if (path / "__init__.py").exists()]
     pattern = re.compile(rf"``({'|'.join(rooms)})\.([a-z_]+|[A-Z]\w+)(?:\.(\w+))?``")
+    others = {("http", "client"), ("http", "response")}  # modules of Python, and words of ASGI
     missing = []
     for path in SOURCES:
         for room, module, name in pattern.findall(path.read_text()):
             home = package / room / f"{module}.py"
+            if (room, module) in others:
+                continue
             if not home.exists() or (
                 name and not re.search(rf"^(?:def|class) {name}\b|^{name}\b", home.read_text(), re.M)
             ):

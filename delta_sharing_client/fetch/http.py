@@ -22,9 +22,9 @@ import aiohttp
 import yarl
 
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
-from delta_sharing_client.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.fetch.place import Checksum, DataRequest, Page, Refused, Span, Take, Version, Wanted
-from delta_sharing_client.network import (
+from delta_sharing_client.http.failures import LIBRARY_ERRORS, translated
+from delta_sharing_client.http.network import (
     MAX_REDIRECTS,
     REDIRECTS,
     Allowed,
@@ -37,10 +37,10 @@ from delta_sharing_client.network import (
     redirected,
     unfetchable,
 )
+from delta_sharing_client.http.retry import Deadline, http_date
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import MASK, printable, scrub
-from delta_sharing_client.retry import Deadline, http_date
 
 # The proxy arguments of a request, and its headers for the proxy.
 _ProxyArguments = tuple[dict[str, Any], dict[str, str]]

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol, Union
 
 import msgspec
 
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import Deadline
 
 Bytes = Union[bytes, memoryview]
 Wanted = Union[ByteRange, int, None]

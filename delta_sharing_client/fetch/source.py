@@ -19,10 +19,7 @@ from delta_sharing_client.errors import DataError, DeltaSharingError, TransportE
 from delta_sharing_client.fetch.place import Body, Checksum, DataRequest, Place, Refused, Take, Version, Wanted
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.waiting import Order, Turns
-from delta_sharing_client.instants import steady_ms
-from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.redact import safe_url
-from delta_sharing_client.retry import (
+from delta_sharing_client.http.retry import (
     EXPIRED_STATUSES,
     NOT_IMPLEMENTED,
     RETRIED_STATUSES,
@@ -31,6 +28,9 @@ from delta_sharing_client.retry import (
     Tries,
     retry_after,
 )
+from delta_sharing_client.instants import steady_ms
+from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.redact import safe_url
 
 _MAX_REFRESHES = 2
 # Statuses of overloaded storage: 503 is S3's "Slow Down".

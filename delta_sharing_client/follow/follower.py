@@ -29,9 +29,9 @@ from delta_sharing_client.follow.admission import BASE, BatchLimits, Position, V
 from delta_sharing_client.follow.follow_request import DEFAULT_MAX_FILES, Words
 from delta_sharing_client.follow.offsets import AnyOffset, Beginning, Offset, check_order, check_restart
 from delta_sharing_client.follow.versions import FollowedTable, VersionWindow, difference, fingerprint
+from delta_sharing_client.http.retry import RETRIED_STATUSES
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol.line_order import TableHead
-from delta_sharing_client.retry import RETRIED_STATUSES
 
 _LOG = logging.getLogger(__name__)
 

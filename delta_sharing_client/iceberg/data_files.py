@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import DataRequest, Page, Place, Refused, Take
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run.objects import read_object
 from delta_sharing_client.storage.locations import Location
 from delta_sharing_client.storage.opening import found

@@ -22,8 +22,8 @@ from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.source import UrlSource
+from delta_sharing_client.http.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,

@@ -20,8 +20,8 @@ from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.place import Place, Version
 from delta_sharing_client.fetch.source import Attempt, Fetcher, RemoteFile, UrlSource
+from delta_sharing_client.http.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_columns import Origin, ReadColumn, left_out_columns, left_out_note, needed_share

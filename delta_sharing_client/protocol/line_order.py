@@ -22,8 +22,9 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.http.retry import RETRIED_STATUSES, Transient
 from delta_sharing_client.options import ResponseFormat, TableFormat
-from delta_sharing_client.protocol.body import LineBlock
+from delta_sharing_client.protocol.line_blocks import LineBlock
 from delta_sharing_client.protocol.lines import (
     NOTHING,
     EndStreamAction,
@@ -47,7 +48,6 @@ from delta_sharing_client.protocol.messages import (
     version_header,
 )
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.retry import RETRIED_STATUSES, Transient
 
 
 def unreadable(doing: str, table: str, modes: Collection[str]) -> UnsupportedFeatureError:

@@ -28,12 +28,13 @@ from delta_sharing_client.delta.actions import (
     SharedFile,
 )
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.http.error_responses import Refusal, html_page
+from delta_sharing_client.http.retry import Transient, http_date
 from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.protocol.body import LineBlock, Refusal, html_page
+from delta_sharing_client.protocol.line_blocks import LineBlock
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, problem_of
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.retry import Transient, http_date
 from delta_sharing_client.shortcuts import SHORTCUTS
 
 PARQUET_FORMAT_VERSION = 1

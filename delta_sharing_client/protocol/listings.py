@@ -20,6 +20,7 @@ from delta_sharing_client.errors import (
     UsageError,
     about_table,
 )
+from delta_sharing_client.http.error_responses import html_page
 from delta_sharing_client.protocol.asset_kinds import (
     KINDS,
     MODEL,
@@ -30,7 +31,6 @@ from delta_sharing_client.protocol.asset_kinds import (
     AssetRef,
     ItemT,
 )
-from delta_sharing_client.protocol.body import html_page
 from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
 from delta_sharing_client.protocol.messages import (
     ItemsPage,

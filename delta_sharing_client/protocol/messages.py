@@ -238,54 +238,6 @@ class ShareResponse(msgspec.Struct):
     share: ShareItem
 
 
-# The names that servers, gateways and identity providers use for the code and message of an error; the protocol's come
-# first.
-_CODES = ("errorCode", "error_code", "code", "error", "status")
-_MESSAGES = (
-    *("message", "errorMessage", "error_message", "errorSummary", "error_description", "detail", "details"),
-    *("description", "Message", "faultstring", "msg", "title", "reason", "value", "text"),
-)
-_INNER = ("error", "errors", "fault", "errorCauses")
-_MAX_DEPTH = 4
-
-
-def error_of(body: bytes) -> tuple[str | None, str | None]:
-    """Return the code and message in the JSON of an error response; each may be ``None``.
-
-    The protocol has ``errorCode`` and ``message``, Databricks ``error_code``, OAuth ``error`` and ``error_description``
-    (RFC 6749, 5.2), Okta ``errorSummary``, and RFC 9457 ``title`` and ``detail``. Some servers nest them in an
-    ``error`` or a list of ``errors``: Iceberg catalogs have ``message`` and ``type`` there, and OData has the message
-    in an object with its language. If the JSON value is empty, so is the message.
-    """
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None, None
-    return error_in(value) if value else (None, "")
-
-
-def error_in(value: object, depth: int = _MAX_DEPTH) -> tuple[str | None, str | None]:
-    """Like ``error_of``, for decoded JSON."""
-    if isinstance(value, list):
-        value = value[0] if value else None
-    if isinstance(value, str):
-        return None, value
-    if not isinstance(value, dict) or depth == 0:
-        return None, None
-    # At the top level, ``type`` is a URI (RFC 9457) and not a code.
-    names = _CODES if depth == _MAX_DEPTH else (*_CODES, "type")
-    codes = [value[name] for name in names if isinstance(value.get(name), (str, int)) and value[name]]
-    # A numeric code often just repeats the status.
-    code = next((str(one) for kind in (str, int) for one in codes if isinstance(one, kind)), None)
-    said = [value[name] for name in _MESSAGES if isinstance(value.get(name), str)]
-    message = next((one for one in said if one), said[0] if said else None)
-    for name in (*_INNER, *_MESSAGES):
-        if not message and isinstance(value.get(name), (dict, list)):
-            inner_code, message = error_in(value[name], depth - 1)
-            code = inner_code or code
-    return code, message
-
-
 class AwsCredentials(_Masked, rename="camel", frozen=True):
     """The credentials in ``awsTempCredentials`` or ``r2Credentials``.
 

@@ -12,6 +12,8 @@ from typing import ClassVar, TypeVar, Union
 from delta_sharing_client.delta.actions import TableAction
 from delta_sharing_client.delta.features import Operation, reader_features
 from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestError, UsageError
+from delta_sharing_client.http.request_limits import Interrupt
+from delta_sharing_client.http.retry import NOT_IMPLEMENTED
 from delta_sharing_client.options import ResponseFormat, choice
 from delta_sharing_client.protocol.line_order import ResponseRules, TableHead
 from delta_sharing_client.protocol.loose import Loosened
@@ -26,8 +28,6 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.response_stream import ResponseStream, ask_once
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.protocol.watch import Interrupt
-from delta_sharing_client.retry import NOT_IMPLEMENTED
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1

@@ -26,7 +26,11 @@ from delta_sharing_client.delta.listed_files import ListedFiles
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, TransportError
 from delta_sharing_client.fingerprints import Fingerprints, hashes, second_hashes
-from delta_sharing_client.protocol.body import Refusal, in_bulk, split_blocks
+from delta_sharing_client.http.body import in_bulk
+from delta_sharing_client.http.error_responses import Refusal, error_in
+from delta_sharing_client.http.request_limits import Interrupt
+from delta_sharing_client.http.retry import Transient
+from delta_sharing_client.protocol.line_blocks import split_blocks
 from delta_sharing_client.protocol.line_order import CheckedResponse, ResponseRules, TableHead, sooner
 from delta_sharing_client.protocol.lines import (
     EndStreamAction,
@@ -35,11 +39,9 @@ from delta_sharing_client.protocol.lines import (
 )
 from delta_sharing_client.protocol.listings import PageTokens
 from delta_sharing_client.protocol.loose import Loosened
-from delta_sharing_client.protocol.messages import check_file_id_hash, error_in
+from delta_sharing_client.protocol.messages import check_file_id_hash
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.retry import Transient
 
 MAX_ACTIONS = 10_000_000
 _FIRST_POLL, _LONGEST_POLL = 0.5, 10.0

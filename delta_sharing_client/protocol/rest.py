@@ -16,7 +16,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.protocol.asset_kinds import (
     TABLE,
     AssetRef,

@@ -25,7 +25,9 @@ from delta_sharing_client.errors import (
     UsageError,
     within_limits,
 )
-from delta_sharing_client.network import (
+from delta_sharing_client.http.body import ACCEPTED_ENCODINGS, body_chunks, start_of_body
+from delta_sharing_client.http.error_responses import Refusal
+from delta_sharing_client.http.network import (
     MAX_REDIRECTS,
     REDIRECTS,
     Allowed,
@@ -35,18 +37,17 @@ from delta_sharing_client.network import (
     redirected,
     unfetchable,
 )
+from delta_sharing_client.http.request_limits import Interrupt, RequestLimits
+from delta_sharing_client.http.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
+from delta_sharing_client.http.sign_in import make_auth
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.auth import make_auth
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, Refusal, body_chunks, start_of_body
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
 from delta_sharing_client.redact import printable, safe_url
-from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
 
 if TYPE_CHECKING:
     import requests
 
-    from delta_sharing_client.protocol.sessions import Session
+    from delta_sharing_client.http.sessions import Session
 
 # Headers that a request sets itself, and hop-by-hop headers (RFC 9110).
 _OWN_HEADERS = frozenset(
@@ -106,7 +107,7 @@ class Transport:
         self.options = options = options or ReadOptions()
         self.query_id: str | None = None
         self._server = _Server(profile)
-        self._auth, self._signed_in = make_auth(profile, options), profile
+        self._auth, self._signed_in = make_auth(profile.credentials, profile.endpoint, options), profile
         self._first_agents = user_agent
         self._last_agent, self._headers = _additions(options)
         self.deadline = Deadline(None)
@@ -153,7 +154,10 @@ class Transport:
         other = copy.copy(self)
         other.options = options
         other.query_id = query_id or uuid.uuid4().hex
-        other._auth, other._signed_in = make_auth(self.profile, options), self.profile
+        other._auth, other._signed_in = (
+            make_auth(self.profile.credentials, self.profile.endpoint, options),
+            self.profile,
+        )
         other._last_agent, other._headers = _additions(options)
         return other
 
@@ -239,7 +243,7 @@ class Transport:
     def _sign_in(self, *, refused: bool = False) -> Profile:
         profile = self._server.current(refused=refused)
         if profile is not self._signed_in:
-            self._auth, self._signed_in = make_auth(profile, self.options), profile
+            self._auth, self._signed_in = make_auth(profile.credentials, profile.endpoint, self.options), profile
         return profile
 
     def _follow(self, request: Request) -> requests.Response:
@@ -385,7 +389,7 @@ class _Server:
 
     def session(self) -> Session:
         # Imported here, because requests is slow to import.
-        from delta_sharing_client.protocol.sessions import Session
+        from delta_sharing_client.http.sessions import Session
 
         session = self._sessions.get(os.getpid())
         if session is None:

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from delta_sharing_client.delta.actions import SharedFile, TableAction
 from delta_sharing_client.errors import ProtocolError, RequestError, UnsupportedFeatureError
+from delta_sharing_client.http.request_limits import Interrupt
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import ChangesQuery, TableResponse, query_table
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.watch import Interrupt
 
 FEW = 4_096
 """A feed of fewer actions is listed by one query, because waiting for its last line takes little time."""

@@ -28,8 +28,9 @@ import msgspec
 from pyspark import SparkFiles
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.http.logins import BasicLogin, BearerToken, ClientCredentials
 from delta_sharing_client.instants import to_instant
-from delta_sharing_client.protocol.profile import BasicLogin, BearerToken, ClientCredentials, Profile
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.spark.pushed import not_for_users
 from delta_sharing_client.spark.spark_sessions import context_of

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.place import Checksum, Refused
-from delta_sharing_client.network import Allowed, unfetchable
+from delta_sharing_client.http.network import Allowed, unfetchable
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, StorageCredentials
 from delta_sharing_client.storage.listing_pages import Listing, azure_listing, md5_checksum, s3_listing
 from delta_sharing_client.storage.locations import ONLY_S3, StoreSettings

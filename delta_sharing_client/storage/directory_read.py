@@ -32,6 +32,7 @@ from delta_sharing_client.delta.paths import canonical_path, is_absolute
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.place import DataRequest, Page, Place, Refused, StoredFile, Take
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
@@ -43,7 +44,6 @@ from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run.objects import Ahead, pages, read_object
 from delta_sharing_client.storage.locations import Location
 from delta_sharing_client.storage.opening import OpenedPlace, found, place_of

@@ -20,10 +20,10 @@ from delta_sharing_client.fetch.place import (
     Version,
     Wanted,
 )
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.local_folder import is_link
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import Deadline
 
 _CHUNK = 4 * 1024 * 1024
 # No file has this character in its path.

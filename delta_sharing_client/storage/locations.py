@@ -7,7 +7,7 @@ import json
 import os
 
 from delta_sharing_client.errors import ProtocolError, UsageError
-from delta_sharing_client.network import Allowed, unfetchable
+from delta_sharing_client.http.network import Allowed, unfetchable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, StorageCredentials
 

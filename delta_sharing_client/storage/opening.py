@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import Place
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import TABLE, VOLUME, AssetRef
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT

@@ -10,10 +10,10 @@ import time
 
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.place import DataRequest, Page, Refused, StoredFile, Take
+from delta_sharing_client.http.retry import EXPIRED_STATUSES, Deadline
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import AssetRef
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.retry import EXPIRED_STATUSES, Deadline
 
 # A URL is reused for other parts of its file for this many seconds; servers sign URLs for at least a few minutes.
 _URL_SECONDS = 60.0

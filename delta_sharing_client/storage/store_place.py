@@ -8,8 +8,8 @@ from collections.abc import Callable
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.http import Http, HttpBody
 from delta_sharing_client.fetch.place import Body, DataRequest, Page, Refused, StoredFile, Take
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Deadline
 from delta_sharing_client.storage.credentials import Renewal, StorageCredentials
 from delta_sharing_client.storage.dialects import Dialect, dialect_of, reach_of
 from delta_sharing_client.storage.listing_pages import Listing

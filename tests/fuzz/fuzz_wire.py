@@ -34,6 +34,8 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
 from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning
+from delta_sharing_client.http.request_limits import Interrupt
+from delta_sharing_client.http.sessions import Session
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.predicates.binding import bind
@@ -41,8 +43,6 @@ from delta_sharing_client.predicates.hints import from_json_hints, to_json_hints
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
-from delta_sharing_client.protocol.sessions import Session
-from delta_sharing_client.protocol.watch import Interrupt
 from delta_sharing_client.table import SharedTable
 from tests.fuzz.fuzz_codecs import mutate
 from tests.fuzz.wire_seeds import PROFILE, SCHEMA, SIGNATURE, TOKEN, URL, seeds

@@ -182,7 +182,7 @@ def test_error_is_one_line_with_its_exit_code(
 def test_failed_read_writes_no_file(
     server: Any, run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_sharing_client.retry.wait_before", lambda *_: 0.0)
+    monkeypatch.setattr("delta_sharing_client.http.retry.wait_before", lambda *_: 0.0)
     server.set_fault("lose-lines=1")
 
     code = main(["read", "s.1.d.many", "--to", str(tmp_path / "t.parquet")])

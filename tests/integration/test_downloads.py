@@ -28,7 +28,7 @@ from delta_sharing_client.assets import download as downloads
 from delta_sharing_client.assets import transfers
 from delta_sharing_client.fetch import file_target
 from delta_sharing_client.fetch.place import Body, DataRequest, Page, Refused, Take
-from delta_sharing_client.retry import Transient
+from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.storage.store_place import StorePlace
 from mock_server import asset_files, catalog
 from tests.integration.test_asset_files import s3_settings

@@ -26,12 +26,12 @@ from delta_sharing_client.errors import DeltaSharingError, ProtocolError, Transp
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
-from delta_sharing_client.network import Allowed, Network
+from delta_sharing_client.http import request_limits
+from delta_sharing_client.http.network import Allowed, Network
+from delta_sharing_client.http.request_limits import RequestLimits
+from delta_sharing_client.http.retry import Deadline, Transient
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol import watch
-from delta_sharing_client.protocol.watch import RequestLimits
-from delta_sharing_client.retry import Deadline, Transient
 from delta_sharing_client.run import loop
 from tests.time_limits import SOON, Stopwatch
 
@@ -270,7 +270,7 @@ class Unused:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     result = Clock()
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=result))
+    monkeypatch.setattr(request_limits, "time", SimpleNamespace(monotonic=result))
     return result
 
 

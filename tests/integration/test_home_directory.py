@@ -18,7 +18,7 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client import compat, local_paths, testing
 from delta_sharing_client.cli import main
-from delta_sharing_client.network import Network
+from delta_sharing_client.http.network import Network
 from mock_server.config import from_yaml
 from tests.test_architecture import ROOT
 

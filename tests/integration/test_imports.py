@@ -50,7 +50,7 @@ def test_package_imports_no_third_party_modules() -> None:
 def test_importing_the_client_imports_no_network_library() -> None:
     result = imported("from delta_sharing_client import SharingClient, load_as_pandas")
 
-    assert result & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.failures".split()) == set()
+    assert result & set(f"{NEVER} {OF_REST} {OF_DATA} yarl delta_sharing_client.http.failures".split()) == set()
 
 
 def test_listing_does_not_import_the_libraries_for_data_files(profile: str) -> None:
@@ -59,7 +59,7 @@ def test_listing_does_not_import_the_libraries_for_data_files(profile: str) -> N
     )
 
     assert result.issuperset(OF_REST.split())
-    assert result & set(f"{NEVER} {OF_DATA} pandas delta_sharing_client.failures".split()) == set()
+    assert result & set(f"{NEVER} {OF_DATA} pandas delta_sharing_client.http.failures".split()) == set()
 
 
 def test_plain_read_does_not_import_logs_copies_and_spark(profile: str) -> None:

@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "delta": (),
     "parquet": (),
     "plan": (),
+    "http": (),
     "protocol": (),
     "read": ("align.py", "bounds.py", "decode.py", "layout.py", "page_choice.py", "vectors.py"),
     "planning.py": (),

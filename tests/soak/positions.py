@@ -32,7 +32,7 @@ import trustme
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client import retry
+from delta_sharing_client.http import retry
 from tests.tables import TableWriter, rows_of
 
 HELP = "truncate and reset every response after every byte, over plain HTTP, TLS and a proxy"

@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import yarl
 
-from delta_sharing_client.failures import LIBRARY_ERRORS
-from delta_sharing_client.network import Allowed, Network, redirected, unfetchable
+from delta_sharing_client.http.failures import LIBRARY_ERRORS
+from delta_sharing_client.http.network import Allowed, Network, redirected, unfetchable
+from delta_sharing_client.http.sessions import Session
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.sessions import Session
 
 HELP = "compare the host that is checked with the host that the client connects to"
 

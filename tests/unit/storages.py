@@ -27,7 +27,7 @@ from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, Shar
 from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot_files import plan_snapshot

@@ -23,13 +23,14 @@ from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.place import Span, Version
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
-from delta_sharing_client.network import Allowed, OutOfReach, Reach
+from delta_sharing_client.http.logins import BearerToken
+from delta_sharing_client.http.network import Allowed, OutOfReach, Reach
+from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol.profile import BearerToken, Profile
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.retry import Deadline
 from delta_sharing_client.run import loop
 from tests.effort import sample
 from tests.time_limits import HANGS, SOON, Stopwatch

@@ -15,8 +15,8 @@ from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.fetch.listing import list_pages
 from delta_sharing_client.fetch.place import Page, Refused, StoredFile
 from delta_sharing_client.fetch.source import Fetcher
+from delta_sharing_client.http.retry import Tries
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Tries
 from tests.effort import examples
 from tests.places import Scripted, pages
 from tests.quota import meets, met

@@ -16,7 +16,7 @@ from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale, UrlSource
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 from tests.time_limits import HANGS

@@ -14,9 +14,9 @@ from delta_sharing_client.fetch import source
 from delta_sharing_client.fetch.place import DataRequest, Refused, Span, Version
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
+from delta_sharing_client.http.retry import Transient, Tries
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import Transient, Tries
 from tests.time_limits import HANGS
 
 DATA = bytes(range(100))

@@ -18,7 +18,7 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.delta.statistics import FileStatistics, StatisticsReader
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.plan import snapshot_files
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import plan_snapshot, stream_snapshot, vector_ref

@@ -15,12 +15,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from benchmarks.long_listing import Server
+from delta_sharing_client.http import sign_in
+from delta_sharing_client.http.request_limits import Interrupt
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.watch import Interrupt
 
 TOKEN = "planted-bearer-token"
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
@@ -195,7 +195,7 @@ def sleeps(sleeps: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def empty_token_cache() -> None:
-    auth._tokens.clear()
+    sign_in._tokens.clear()
 
 
 @pytest.fixture

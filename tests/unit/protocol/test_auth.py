@@ -13,9 +13,9 @@ import jwt
 import pytest
 
 from delta_sharing_client.errors import AuthError, ProfileError, TransportError
+from delta_sharing_client.http import sign_in
+from delta_sharing_client.http.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import auth
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -54,14 +54,14 @@ NOW = 1_700_000_000.0
 def test_lifetime_of_a_jwt_comes_from_its_exp_claim(claims, lifetime):
     for issuer in ("", "a", "ab", "abc"):  # each length of the Base64 padding
         text = jwt.encode({**claims, "iss": issuer}, "k" * 32)
-        assert auth._life_of_jwt(text, NOW) == pytest.approx(lifetime)
+        assert sign_in._life_of_jwt(text, NOW) == pytest.approx(lifetime)
 
 
 @pytest.mark.parametrize("claims", [b"[1]", b'"exp"', b"5", b"{", b"", b"[" * 100_000, b"\xff", b'{"exp":"2030"}'])
 def test_opaque_token_has_the_default_lifetime(claims):
     payload = base64.urlsafe_b64encode(claims).rstrip(b"=").decode()
     for text in (f"x.{payload}.y", f"x.{payload}", "token", "", "a.!.b"):
-        assert auth._life_of_jwt(text, NOW) == 300.0
+        assert sign_in._life_of_jwt(text, NOW) == 300.0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_opaque_token_has_the_default_lifetime(claims):
      (None, 300.0), ("soon", 300.0), ([5], 300.0), (float("nan"), 300.0), (10**400, 300.0)],
 )  # fmt: skip
 def test_lifetime_is_expires_in_or_the_default_if_invalid(expires_in, lifetime):
-    assert auth._seconds(expires_in) == lifetime
+    assert sign_in._seconds(expires_in) == lifetime
 
 
 @pytest.mark.parametrize(("expires", "is_expired"), [(NOW - 1, True), (NOW, True), (NOW + 1, False), (None, False)])
@@ -79,9 +79,9 @@ def test_token_expires_at_its_expiration_time(monkeypatch, expires, is_expired):
     expires = None if expires is None else dt.datetime.fromtimestamp(expires, dt.UTC)
     if is_expired:
         with pytest.raises(ProfileError, match="expired at 2023-11-14T22:13"):
-            auth._check_expiration(expires)
+            sign_in._check_expiration(expires)
     else:
-        auth._check_expiration(expires)
+        sign_in._check_expiration(expires)
 
 
 @pytest.mark.parametrize("seconds", [-5, 3600])
@@ -109,11 +109,11 @@ def test_token_from_a_function_with_a_bad_character_is_refused(server):
 
 
 def valid_token(text, seconds=3600.0):
-    return auth._Token.living(text, time.time(), seconds)
+    return sign_in._Token.living(text, time.time(), seconds)
 
 
 def test_failed_token_request_is_not_cached():
-    shared = auth._SharedToken()
+    shared = sign_in._SharedToken()
 
     def fail():
         raise AuthError("no")
@@ -126,7 +126,7 @@ def test_failed_token_request_is_not_cached():
 
 @pytest.mark.parametrize("other", [None, "t2"])
 def test_token_fetched_by_another_thread_is_used(other):
-    shared = auth._SharedToken(valid_token("t1", -1.0))
+    shared = sign_in._SharedToken(valid_token("t1", -1.0))
 
     def acquire(*, blocking):
         shared.token = None if other is None else valid_token(other)
@@ -138,29 +138,29 @@ def test_token_fetched_by_another_thread_is_used(other):
 
 @pytest.mark.parametrize(("refused", "is_dropped"), [("Bearer t1", True), ("Bearer t2", False), (None, False)])
 def test_only_the_refused_token_is_dropped(refused, is_dropped):
-    shared = auth._SharedToken(valid_token("t1"))
+    shared = sign_in._SharedToken(valid_token("t1"))
     shared.drop(refused)
     assert (shared.token is None) is is_dropped
-    auth._SharedToken().drop(refused)
+    sign_in._SharedToken().drop(refused)
 
 
 def test_cache_keeps_the_newest_tokens(monkeypatch, oauth):
-    monkeypatch.setattr(auth, "_MAX_TOKENS", 2)
+    monkeypatch.setattr(sign_in, "_MAX_TOKENS", 2)
     credentials = [oauth(clientSecret=secret).profile.credentials for secret in "abc"]
-    shared = [auth._shared_token(one) for one in credentials]
-    assert list(auth._tokens.values()) == shared[1:]
-    assert auth._shared_token(credentials[2]) is shared[2]
+    shared = [sign_in._shared_token(one) for one in credentials]
+    assert list(sign_in._tokens.values()) == shared[1:]
+    assert sign_in._shared_token(credentials[2]) is shared[2]
 
 
 def test_forked_process_keeps_tokens_and_gets_free_locks(oauth):
     credentials = oauth().profile.credentials
-    shared = auth._shared_token(credentials)
+    shared = sign_in._shared_token(credentials)
     shared.token = valid_token("t1")
-    with auth._tokens_lock, shared._fetching:
-        auth._after_fork()
-        assert auth._shared_token(credentials).get(None).reveal() == "t1"
-        auth._shared_token(credentials).token = None
-        assert auth._shared_token(credentials).get(lambda: valid_token("t2")).reveal() == "t2"
+    with sign_in._tokens_lock, shared._fetching:
+        sign_in._after_fork()
+        assert sign_in._shared_token(credentials).get(None).reveal() == "t1"
+        sign_in._shared_token(credentials).token = None
+        assert sign_in._shared_token(credentials).get(lambda: valid_token("t2")).reveal() == "t2"
 
 
 def grants(wire, *tokens, **fields):
@@ -319,7 +319,7 @@ def test_client_is_pickled_with_credentials_but_without_token(server, oauth, wir
 
     assert b"planted-t1" not in data
     copy = pickle.loads(data)
-    auth._tokens.clear()  # another process has an empty cache
+    sign_in._tokens.clear()  # another process has an empty cache
     assert copy.list_shares() == []
     assert len(token_requests(server)) == 2
 
@@ -328,7 +328,7 @@ def test_client_secret_and_fetched_token_are_masked(oauth, server, wire):
     server.on("POST", "/token", *grants(wire, "granted-token"))
     server.on("GET", "/shares", wire.as_json({}))
     client = oauth()
-    login = auth.make_auth(client.profile, ReadOptions())
+    login = sign_in.make_auth(client.profile.credentials, client.profile.endpoint, ReadOptions())
     assert "granted-token" not in login.secrets()
     client.list_shares()
     assert {"granted-token", "planted-secret"} <= set(login.secrets())

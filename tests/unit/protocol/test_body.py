@@ -15,9 +15,10 @@ import requests
 import urllib3
 
 from delta_sharing_client.errors import AuthError, NotFoundError, ProtocolError, RequestError, TransportError
-from delta_sharing_client.protocol import body
+from delta_sharing_client.http import body, error_responses
+from delta_sharing_client.http.retry import Transient
+from delta_sharing_client.protocol.line_blocks import split_blocks
 from delta_sharing_client.protocol.query import query_table
-from delta_sharing_client.retry import Transient
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 
@@ -144,7 +145,7 @@ def test_body_that_a_proxy_decompressed_is_read(server, rest, table, wire):
 @pytest.mark.parametrize("chunks", [[b"a", b"\n", b"b"], [b"\na\n", b"\n"], [b"a\n", b"\n", b""]], ids=str)
 def test_chunk_may_begin_with_a_line_end(chunks):
     whole = b"".join(chunks)
-    blocks = list(body.split_blocks(chunks))
+    blocks = list(split_blocks(chunks))
     assert [line for block in blocks for line in block.lines] == whole.removesuffix(b"\n").split(b"\n")
     assert [block.complete for block in blocks][-1] is whole.endswith(b"\n")
 
@@ -174,9 +175,9 @@ def test_line_length_is_limited_however_lines_are_chunked(length, is_refused):
             for second in range(first, len(text) + 1):
                 chunks = [text[:first], text[first:second], text[second:]]
                 with pytest.raises(ProtocolError, match="longer than 5") if is_refused else contextlib.nullcontext():
-                    blocks = list(body.split_blocks(chunks, 5))
+                    blocks = list(split_blocks(chunks, 5))
                     assert b"\n".join(block.text for block in blocks) == text.removesuffix(b"\n")
-    assert list(body.split_blocks([])) == list(body.split_blocks([b""])) == []
+    assert list(split_blocks([])) == list(split_blocks([b""])) == []
 
 
 @pytest.mark.parametrize(("limit", "is_refused"), [(13, False), (12, True)])
@@ -199,7 +200,7 @@ def test_body_length_is_limited(server, rest, wire, monkeypatch, limit, is_refus
     ],
 )
 def test_status_and_code_of_a_refusal_determine_the_error(status, code, kind, message):
-    error = body.Refusal(status=status, code=code).error("Asking", table=None)
+    error = error_responses.Refusal(status=status, code=code).error("Asking", table=None)
     assert (type(error), error.message) == (kind, message)
 
 
@@ -217,10 +218,10 @@ def test_secret_that_is_cut_off_in_an_error_is_removed():
 
 
 def test_long_message_is_cut_but_keeps_its_trace_id():
-    assert body._shortened("x" * 500) == "x" * 500
-    assert body._shortened("x" * 501) == "x" * 500 + " ..."
+    assert error_responses._shortened("x" * 500) == "x" * 500
+    assert error_responses._shortened("x" * 501) == "x" * 500 + " ..."
     traced = "x" * 501 + "[Trace Id: one] [Trace Id: two]"
-    assert body._shortened(traced) == "x" * 500 + " ... [Trace Id: two]"
+    assert error_responses._shortened(traced) == "x" * 500 + " ... [Trace Id: two]"
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
@@ -270,8 +271,8 @@ def test_zlib_is_recognized_by_its_first_bytes(start, window):
 
 
 def test_html_page_is_recognized_and_shown_by_its_title():
-    assert body.html_page(b"<html><title>\xff a</title>") == "an HTML page with the title '\ufffd a'"
-    assert body.html_page(b"<html><title></title>") == "an HTML page without a title"
-    assert body.html_page(b"<html><h1></h1>") == "an HTML page without a title"
-    assert body.html_page(b"<html>") == "an HTML page without a title"
-    assert body.html_page(b"\xff<html>") is None
+    assert error_responses.html_page(b"<html><title>\xff a</title>") == "an HTML page with the title '\ufffd a'"
+    assert error_responses.html_page(b"<html><title></title>") == "an HTML page without a title"
+    assert error_responses.html_page(b"<html><h1></h1>") == "an HTML page without a title"
+    assert error_responses.html_page(b"<html>") == "an HTML page without a title"
+    assert error_responses.html_page(b"\xff<html>") is None

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from delta_sharing_client.errors import AuthError
+from delta_sharing_client.http import sign_in
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 
@@ -171,7 +171,7 @@ def test_auth_method_that_a_provider_accepts_is_remembered(server, wire, provide
     assert len(endpoint.forms) == count
     assert server.requests[-1].headers["authorization"] == "Bearer granted"
 
-    for shared in auth._tokens.values():
+    for shared in sign_in._tokens.values():
         shared.token = None
     assert list_shares(profile(server, **fields)) == []
     assert len(endpoint.forms) == count + 1

@@ -30,14 +30,14 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines
-from delta_sharing_client.protocol.body import LineBlock
+from delta_sharing_client.protocol.line_blocks import LineBlock
 from delta_sharing_client.protocol.line_order import CheckedResponse, ResponseRules, unreadable
 from delta_sharing_client.protocol.lines import Subject, UrlLives
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.retry import Transient
 
 DELTA, PARQUET = ResponseFormat.DELTA, ResponseFormat.PARQUET
 SNAPSHOT, CHANGES = Operation.SNAPSHOT, Operation.CHANGES

@@ -16,15 +16,15 @@ import delta_sharing_client as ds
 from delta_sharing_client.delta.actions import Metadata
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import ProtocolError
+from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
-from delta_sharing_client.protocol.body import LineBlock, split_blocks
+from delta_sharing_client.protocol.line_blocks import LineBlock, split_blocks
 from delta_sharing_client.protocol.line_order import ResponseRules
 from delta_sharing_client.protocol.lines import Line
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.response_stream import ask_once
 from delta_sharing_client.protocol.transport import Request
-from delta_sharing_client.retry import Transient
 from tests.quota import meets, met
 from tests.time_limits import Stopwatch
 

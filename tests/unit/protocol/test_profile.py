@@ -15,16 +15,16 @@ import fsspec
 import pytest
 
 from delta_sharing_client.errors import ProfileError
-from delta_sharing_client.protocol import profile as profiles
-from delta_sharing_client.protocol.profile import (
+from delta_sharing_client.http.logins import (
     BasicLogin,
     BearerToken,
     ClientCredentials,
     PrivateKeyJwt,
-    Profile,
     SecretCall,
     SecretFile,
 )
+from delta_sharing_client.protocol import profile as profiles
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.redact import Secret
 
 V1 = {"shareCredentialsVersion": 1, "endpoint": "https://h/api/", "bearerToken": "planted"}

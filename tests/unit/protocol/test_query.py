@@ -34,8 +34,9 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.http import body
 from delta_sharing_client.options import ReadOptions, ResponseFormat
-from delta_sharing_client.protocol import body, line_order, lines, query, response_stream
+from delta_sharing_client.protocol import line_order, lines, query, response_stream
 from delta_sharing_client.protocol.query import (
     ChangesQuery,
     QueryRequest,

@@ -17,14 +17,13 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-from delta_sharing_client import network
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProtocolError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
+from delta_sharing_client.http import network, sessions
+from delta_sharing_client.http.sessions import connected
 from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.protocol import sessions
-from delta_sharing_client.protocol.sessions import connected
 from delta_sharing_client.run import loop
 from tests.unit.storages import Storage, parquet_bytes
 

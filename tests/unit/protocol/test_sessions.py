@@ -16,14 +16,14 @@ import requests
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError
-from delta_sharing_client.network import Reach
+from delta_sharing_client.http import sessions
+from delta_sharing_client.http.network import Reach
+from delta_sharing_client.http.request_limits import Interrupt, RequestLimits
+from delta_sharing_client.http.retry import Deadline, Transient
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import sessions
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
-from delta_sharing_client.retry import Deadline, Transient
 from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.raw_server import FOR_EVER, Raw, pause
 

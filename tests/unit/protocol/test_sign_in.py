@@ -25,8 +25,8 @@ from delta_sharing_client.errors import (
     TransportError,
     UsageError,
 )
+from delta_sharing_client.http import sign_in
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import auth
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from tests.time_limits import HANGS
@@ -148,7 +148,7 @@ def test_each_jwt_grant_has_a_new_id(server, wire):
 
     rest = RestClient(Profile.load(jwt_profile(server, {"privateKey": pem(KEYS["RS256"])}, "RS256")), OPTIONS)
     rest.list_shares()
-    auth._tokens.clear()
+    sign_in._tokens.clear()
     rest.list_shares()
     assert len(endpoint._token_ids) == 2
 
@@ -240,12 +240,12 @@ def test_client_assertion_file_is_read_for_each_token(server, wire, tmp_path):
     rest = RestClient(Profile.load(client(server, clientAssertionFile=str(path))), OPTIONS)
     rest.list_shares()
     issue(2)
-    auth._tokens.clear()
+    sign_in._tokens.clear()
     rest.list_shares()
     assert endpoint._token_ids == {"1", "2"}
 
     path.write_text("opaque-assertion")
-    auth._tokens.clear()
+    sign_in._tokens.clear()
     server.on(
         "POST", "/token", lambda request: wire.as_json({"error": dict(parse_qsl(request.body))["client_assertion"]})
     )
@@ -461,7 +461,7 @@ def test_old_token_is_used_after_a_failed_renewal(server, wire, monkeypatch, cap
 
 
 def test_length_of_a_token_response_is_limited(server, wire, monkeypatch):
-    monkeypatch.setattr(auth, "_MAX_TOKEN_BYTES", 1000)
+    monkeypatch.setattr(sign_in, "_MAX_TOKEN_BYTES", 1000)
     server.on("POST", "/token", wire.Reply(200, b" " * 100_000, framing="chunked"))
 
     with pytest.raises(ProtocolError, match="longer than 1000 bytes"):
@@ -494,13 +494,13 @@ def test_forked_process_ignores_locks_of_its_parent(server, wire):
     server.on("GET", "/shares", wire.as_json({}))
     rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()
-    (shared,) = auth._tokens.values()
+    (shared,) = sign_in._tokens.values()
 
-    with shared._fetching, auth._tokens_lock, warnings.catch_warnings():
+    with shared._fetching, sign_in._tokens_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if a process with threads forks
         child = os.fork()
         if child == 0:
-            auth._tokens.popitem()
+            sign_in._tokens.popitem()
             code = 1
             try:
                 code = 0 if rest.list_shares() == [] else 2

@@ -16,21 +16,20 @@ import requests
 import urllib3
 
 import delta_sharing_client as ds
-from delta_sharing_client import retry
 from delta_sharing_client.delta.paths import url_key
+from delta_sharing_client.http import logins, retry, sessions
+from delta_sharing_client.http.request_limits import Interrupt, shut
+from delta_sharing_client.http.sessions import Session
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import fresh_urls as protocol_urls
-from delta_sharing_client.protocol import loose, response_stream, sessions
-from delta_sharing_client.protocol import profile as profiles
+from delta_sharing_client.protocol import loose, response_stream
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.protocol.sessions import Session
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.protocol.watch import Interrupt, shut
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 STATUS = "/shares/s/schemas/d/tables/t/queries/q"
@@ -411,15 +410,15 @@ def test_refresh_response_of_a_changed_table_is_closed(server, rest, table, wire
     assert open_responses() == []
 
 
-@pytest.mark.parametrize("size", [1, profiles._MAX_SECRET_BYTES, profiles._MAX_SECRET_BYTES + 1])
+@pytest.mark.parametrize("size", [1, logins._MAX_SECRET_BYTES, logins._MAX_SECRET_BYTES + 1])
 def test_secret_file_size_is_limited(tmp_path, size):
     path = tmp_path / "secret"
     path.write_bytes(b"x" * size)
-    if size <= profiles._MAX_SECRET_BYTES:
-        assert profiles.SecretFile(str(path)).reveal() == "x" * size
+    if size <= logins._MAX_SECRET_BYTES:
+        assert logins.SecretFile(str(path)).reveal() == "x" * size
     else:
         with pytest.raises(ds.ProfileError, match="it is longer than"):
-            profiles.SecretFile(str(path)).reveal()
+            logins.SecretFile(str(path)).reveal()
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ import pytest
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
-from delta_sharing_client import planning, retry
+from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
+from delta_sharing_client.http import retry
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanStream
@@ -258,7 +259,7 @@ def test_listing_without_end_action_is_whole_if_none_is_promised(listed: Any) ->
 def test_interrupted_listing_resumes_with_each_file_once(
     listed: Any, form: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_sharing_client.protocol.body._AT_ONCE", at_once)
+    monkeypatch.setattr("delta_sharing_client.http.body._AT_ONCE", at_once)
     server, table = listed(**form)
     cuts = iter((12, 25))
     due = [next(cuts)]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.place import Refused
-from delta_sharing_client.network import ONLY_HTTPS, Allowed
+from delta_sharing_client.http.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.storage.credentials import AWS, AZURE, GOOGLE, R2, StorageCredentials

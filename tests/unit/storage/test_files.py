@@ -35,16 +35,17 @@ from delta_sharing_client.errors import (
     UsageError,
 )
 from delta_sharing_client.fetch.place import Page, Refused, Span, StoredFile, Version
+from delta_sharing_client.http.logins import BearerToken
+from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.read_request import ChangesRequest
 from delta_sharing_client.protocol.asset_kinds import TABLE, VOLUME, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.profile import BearerToken, Profile
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.retry import Transient
 from delta_sharing_client.run import loop
 from delta_sharing_client.storage import directory_read as module
 from delta_sharing_client.storage import local
@@ -62,7 +63,7 @@ V1, V2 = Version('"1"', "", 100), Version('"2"', "", 100)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_sharing_client.retry.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("delta_sharing_client.http.retry.time.sleep", lambda seconds: None)
 
 
 class Server(RestClient):

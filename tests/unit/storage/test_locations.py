@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from delta_sharing_client.errors import ProtocolError, UsageError
-from delta_sharing_client.network import ONLY_HTTPS, Allowed
+from delta_sharing_client.http.network import ONLY_HTTPS, Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import VOLUME, AssetRef
 from delta_sharing_client.protocol.names import AssetName

@@ -14,7 +14,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.fetch.place import DataRequest, Refused, Span, Version
-from delta_sharing_client.network import Allowed
+from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.protocol.asset_kinds import VOLUME, AssetRef
 from delta_sharing_client.protocol.messages import VolumeFileItem
 from delta_sharing_client.protocol.names import AssetName

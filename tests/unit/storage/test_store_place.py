@@ -17,7 +17,8 @@ import pytest
 
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import Refused, Span
-from delta_sharing_client.network import ONLY_HTTPS
+from delta_sharing_client.http.logins import BearerToken
+from delta_sharing_client.http.network import ONLY_HTTPS
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
@@ -28,7 +29,7 @@ from delta_sharing_client.protocol.messages import (
     TemporaryCredentials,
 )
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.profile import BearerToken, Profile
+from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.storage import credentials

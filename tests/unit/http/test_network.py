@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from delta_sharing_client.network import (
+from delta_sharing_client.http.network import (
     ONLY_HTTPS,
     Allowed,
     Reach,

@@ -25,20 +25,20 @@ import urllib3.exceptions
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, TransportError
-from delta_sharing_client.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
-from delta_sharing_client.network import Allowed
-from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.parquet.byte_ranges import ByteRange
-from delta_sharing_client.retry import (
+from delta_sharing_client.http.failures import LIBRARY_ERRORS, translated
+from delta_sharing_client.http.network import Allowed
+from delta_sharing_client.http.retry import (
     Deadline,
     Transient,
     Tries,
     retry_after,
     wait_before,
 )
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 
 
@@ -312,7 +312,7 @@ def test_same_statuses_are_retried_everywhere(
     door: Callable[[str], None], status: int, busy: Busy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("delta_sharing_client.retry.wait_before", lambda *_: waits.append(0.0) or 0.0)
+    monkeypatch.setattr("delta_sharing_client.http.retry.wait_before", lambda *_: waits.append(0.0) or 0.0)
     monkeypatch.setattr(busy, "status", status)
     monkeypatch.setattr(busy, "value", None)
 

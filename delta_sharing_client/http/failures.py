@@ -1,6 +1,6 @@
 """Translates exceptions of HTTP libraries: decides which failures are temporary, and writes their messages.
 
-Imported only when a request fails (``protocol.watch.library_errors``).
+Imported only when a request fails (``http.request_limits.library_errors``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import requests.exceptions
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, limit_reached
-from delta_sharing_client.network import OutOfReach, Reach, is_loopback
-from delta_sharing_client.retry import RETRIED_STATUSES, Transient
+from delta_sharing_client.http.network import OutOfReach, Reach, is_loopback
+from delta_sharing_client.http.retry import RETRIED_STATUSES, Transient
 
 # The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError; a
 # malformed address or proxy causes a ValueError or, inside urllib3, a TypeError.

@@ -1,4 +1,4 @@
-"""Sign-in: a profile's credentials as ``requests`` authentication.
+"""Sign-in: credentials as ``requests`` authentication.
 
 The credentials are always passed as an auth object, never as a session header, because only then does ``requests``
 ignore ``~/.netrc``. A process requests only one token for the same credentials: one thread fetches it, and all requests
@@ -26,29 +26,26 @@ import msgspec
 
 from delta_sharing_client import optional
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProfileError
-from delta_sharing_client.network import Reach, leads_here
-from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.body import Refusal, html_page
-from delta_sharing_client.protocol.messages import error_of
-from delta_sharing_client.protocol.profile import (
+from delta_sharing_client.http.error_responses import Refusal, error_of, html_page
+from delta_sharing_client.http.logins import (
     BasicLogin,
     BearerToken,
     ClientCredentials,
     Credentials,
     PrivateKeyJwt,
-    Profile,
-    beside,
     check_sendable,
 )
-from delta_sharing_client.protocol.watch import RequestLimits
-from delta_sharing_client.redact import Secret
-from delta_sharing_client.retry import (
+from delta_sharing_client.http.network import Reach, beside, leads_here
+from delta_sharing_client.http.request_limits import RequestLimits
+from delta_sharing_client.http.retry import (
     RETRIED_STATUSES,
     Deadline,
     Transient,
     Tries,
     retry_after,
 )
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.redact import Secret
 
 if TYPE_CHECKING:
     import requests
@@ -68,14 +65,14 @@ _Form = dict[str, Union[str, tuple[str, ...]]]
 _log = logging.getLogger(__name__)
 
 
-def make_auth(profile: Profile, options: ReadOptions) -> SharingAuth:
-    """Return the authentication of ``profile``; ``options`` has the limits for token requests."""
-    credentials = profile.credentials
+def make_auth(credentials: Credentials, endpoint: str, options: ReadOptions) -> SharingAuth:
+    """Return the authentication with ``credentials`` at the server's ``endpoint``; ``options`` has the limits for token
+    requests."""
     if isinstance(credentials, BasicLogin):
         return BasicAuth(credentials)
     if isinstance(credentials, BearerToken) and isinstance(credentials.token, Secret):
         return BearerAuth(credentials, credentials.token)
-    return TokenAuth(profile, options)
+    return TokenAuth(credentials, endpoint, options)
 
 
 class SharingAuth(abc.ABC):
@@ -236,9 +233,9 @@ class TokenAuth(SharingAuth):
     """A token from a token endpoint, a file or a function, fetched once per process and renewed shortly before it
     expires."""
 
-    def __init__(self, profile: Profile, options: ReadOptions) -> None:
-        self._credentials = profile.credentials
-        self._endpoint = profile.endpoint
+    def __init__(self, credentials: Credentials, endpoint: str, options: ReadOptions) -> None:
+        self._credentials = credentials
+        self._endpoint = endpoint
         self._options = options
 
     def header(self) -> str:
@@ -291,7 +288,7 @@ class TokenAuth(SharingAuth):
 
     def _ask(self, header: dict[str, str], form: _Form, deadline: Deadline) -> _Token:
         # Imported here, because requests is slow to import.
-        from delta_sharing_client.protocol.sessions import exchange
+        from delta_sharing_client.http.sessions import exchange
 
         asked_at = time.time()
         url: str = self._credentials.token_endpoint  # type: ignore[union-attr]

@@ -23,7 +23,8 @@ import urllib3.connection
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
-from delta_sharing_client.network import (
+from delta_sharing_client.http.body import ACCEPTED_ENCODINGS, body_chunks
+from delta_sharing_client.http.network import (
     MAX_REDIRECTS,
     REDIRECTS,
     Allowed,
@@ -36,9 +37,7 @@ from delta_sharing_client.network import (
     redirected,
     unfetchable,
 )
-from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol.body import ACCEPTED_ENCODINGS, body_chunks
-from delta_sharing_client.protocol.watch import (
+from delta_sharing_client.http.request_limits import (
     RequestLimits,
     library_errors,
     network_failure,
@@ -46,7 +45,8 @@ from delta_sharing_client.protocol.watch import (
     shut,
     under_way,
 )
-from delta_sharing_client.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
+from delta_sharing_client.http.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.threads import Threads
 
 _SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32

@@ -1,31 +1,18 @@
-"""The body of a response, decoded in pieces as they arrive, checked to the end, limited in size, and split into lines.
-
-An error response becomes an exception (protocol: 4xx and 5xx responses have ``errorCode`` and ``message``).
-"""
+"""The body of a response, decoded in pieces as they arrive, checked to the end, and limited in size."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import html
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from delta_sharing_client.errors import (
-    AuthError,
-    DeltaSharingError,
-    NotFoundError,
-    ProtocolError,
-    RequestError,
-    TransportError,
-)
-from delta_sharing_client.network import content_codings
-from delta_sharing_client.protocol.messages import error_of
-from delta_sharing_client.protocol.watch import library_errors, network_failure
-from delta_sharing_client.redact import MASK, scrub
-from delta_sharing_client.retry import Transient
+from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
+from delta_sharing_client.http.network import content_codings
+from delta_sharing_client.http.request_limits import library_errors, network_failure
+from delta_sharing_client.http.retry import Transient
+from delta_sharing_client.redact import MASK
 
 if TYPE_CHECKING:
     import requests
@@ -33,25 +20,14 @@ if TYPE_CHECKING:
 # The encodings that ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
 ACCEPTED_ENCODINGS = "gzip, deflate"
 _DECODED = ("gzip", "x-gzip", "deflate")
-MAX_LINE_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _INFLATED_BYTES = 1024 * 1024
 # The first bytes of a body, up to this many, are passed on as they arrive; later ones in pieces of at least this size.
 _AT_ONCE, _BULK = 8 * 1024 * 1024, 256 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NOT_FOUND_CODE = "RESOURCE_DOES_NOT_EXIST"
-_MAX_CODE = 100
-_MAX_SHOWN = 500
-_MAX_KEPT = 16_384
-# Databricks ends its messages with this id; its support asks for the id.
-_TRACE = re.compile(r"\[Trace Id: [^\]]{1,200}\]")
 
 # The first characters of JSON and HTML.
 _PLAIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[<]")
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>|<h1[^>]*>(.*?)</h1>", re.IGNORECASE | re.DOTALL)
-_HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|body|h1)\b", re.IGNORECASE)
-_TAG = re.compile(r"<[^>]*>")
-_INSTEAD = "arrived instead of JSON, perhaps from a proxy or a login page in front of the server"
 
 
 def body_chunks(
@@ -200,122 +176,3 @@ def in_bulk(chunks: Iterable[bytes]) -> Iterator[bytes]:
         raise
     if waiting:
         yield b"".join(waiting)
-
-
-# === Lines ===
-
-
-class LineBlock(NamedTuple):
-    """Consecutive lines, without the last ``\\n``; blank lines are included, so that lines can be numbered.
-
-    ``complete`` is false if the body ended without a ``\\n`` after the last line.
-    """
-
-    text: bytes
-    complete: bool
-
-    @property
-    def lines(self) -> list[bytes]:
-        return self.text.split(b"\n")
-
-
-def split_blocks(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[LineBlock]:
-    """Split a body, given in arbitrary chunks, into blocks of lines, in time linear in its length.
-
-    Raises ``ProtocolError`` if a line is longer than ``max_line_bytes``.
-    """
-    pending: list[bytes] = []  # the pieces of an unfinished line, joined only once so that huge lines take linear time
-    pending_bytes = 0
-    for chunk in chunks:
-        end = chunk.rfind(b"\n")
-        if end < 0:
-            pending.append(chunk)
-            pending_bytes += len(chunk)
-            _check_length(pending_bytes, max_line_bytes)
-            continue
-        pending.append(chunk[:end])
-        block = LineBlock(b"".join(pending), complete=True)
-        if pending_bytes + len(chunk) > max_line_bytes:
-            _check_length(max(map(len, block.lines)), max_line_bytes)
-        yield block
-        rest = chunk[end + 1 :]
-        pending = [rest]
-        pending_bytes = len(rest)
-        _check_length(pending_bytes, max_line_bytes)
-    if pending_bytes:
-        yield LineBlock(b"".join(pending), complete=False)
-
-
-def _check_length(length: int, limit: int) -> None:
-    if length > limit:
-        raise ProtocolError(
-            f"A line of the server's response is longer than {limit} bytes; expected one JSON object per line."
-        )
-
-
-# === Error responses ===
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A server's error response; secrets in it are masked."""
-
-    status: int | None
-    code: str | None = None
-    message: str = ""
-
-    @classmethod
-    def read(cls, status: int, body: bytes, secrets: Iterable[str] = (), challenge: str | None = None) -> Refusal:
-        """Read the body of an error response, as JSON whatever its content type, or else as text.
-
-        For an HTML page, the message contains only its title. The header ``WWW-Authenticate`` (``challenge``) is used
-        if the body has no message. ``secrets`` are masked.
-        """
-        code, message = error_of(body)
-        if code is None and message is None:
-            page = html_page(body, secrets)
-            message = body.decode("utf-8", "replace") if page is None else f"{page} {_INSTEAD}"
-        if challenge and not message:
-            message = f"the server sent the header WWW-Authenticate: {' '.join(challenge.split())}"
-        code = None if code is None else scrub(code, secrets)[:_MAX_CODE]
-        return cls(status=status, code=code, message=scrub((message or "").strip(), secrets))
-
-    def error(self, doing: str, *, table: str | None, auth_hint: str = "") -> DeltaSharingError:
-        """Return the exception. ``doing`` describes the request ("Listing the shares"); ``auth_hint`` is advice about
-        refused credentials."""
-        code = None if self.code == str(self.status) else self.code
-        facts = ", ".join(str(fact) for fact in (self.status, code) if fact is not None)
-        failed = f"{doing} failed ({facts})" if facts else f"{doing} failed"
-        shown = _shortened(" ".join(self.message.split()))
-        text = f"{failed}: {shown}" if shown else failed
-        text = text if text.endswith((".", "!", "?")) else text + "."
-        kind: type[AuthError | RequestError] = RequestError
-        if self.status == 401:
-            kind, text = AuthError, f"{text} The server refused the credentials. {auth_hint}".strip()
-        elif self.status == 403:
-            kind = AuthError
-            text += " These credentials do not allow this request; ask the data provider for access."
-        elif self.status == 404 or (self.status == 400 and self.code == _NOT_FOUND_CODE):
-            kind = NotFoundError
-        kept = self.message[:_MAX_KEPT] or None
-        return kind(text, status=self.status, error_code=self.code, server_message=kept, table=table)
-
-
-def html_page(body: bytes, secrets: Iterable[str] = ()) -> str | None:
-    """Return a description of an HTML page, with its title, in which ``secrets`` are masked; ``None`` for any other
-    body."""
-    text = body.decode("utf-8", "replace")
-    if not _HTML.match(text):
-        return None
-    match = _TITLE.search(text)
-    title = " ".join(html.unescape(_TAG.sub(" ", match[1] or match[2] or "")).split()) if match else ""
-    # Masked before it is cut, because a partial secret would not be recognized.
-    title = scrub(title, secrets)[:_MAX_CODE]
-    return f"an HTML page with the title '{title}'" if title else "an HTML page without a title"
-
-
-def _shortened(message: str) -> str:
-    if len(message) <= _MAX_SHOWN:
-        return message
-    traces = [trace for trace in _TRACE.findall(message) if trace not in message[:_MAX_SHOWN]]
-    return " ".join([f"{message[:_MAX_SHOWN]} ...", *traces[-1:]])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.errors import TransportError
+from delta_sharing_client.http import request_limits
+from delta_sharing_client.http.request_limits import Interrupt, RequestLimits
+from delta_sharing_client.http.retry import Deadline, Transient
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import watch
-from delta_sharing_client.protocol.watch import Interrupt, RequestLimits
-from delta_sharing_client.retry import Deadline, Transient
 
 # The original method, which a fixture of this directory replaces during tests.
 SLEEP = Interrupt.sleep
@@ -108,7 +108,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(request_limits, "time", clock)
     return clock
 
 
@@ -166,17 +166,17 @@ def test_socket_timeout_is_at_most_the_remaining_time(clock: Clock) -> None:
 
 def test_limits_are_removed_after_the_request() -> None:
     limits = RequestLimits(ReadOptions(), Deadline(None), "Asking", None)
-    with watch.sending(limits):
-        assert watch.under_way.limits is limits
-    assert watch.under_way.limits is None
-    with pytest.raises(CancelledError), watch.sending(limits):
+    with request_limits.sending(limits):
+        assert request_limits.under_way.limits is limits
+    assert request_limits.under_way.limits is None
+    with pytest.raises(CancelledError), request_limits.sending(limits):
         raise CancelledError
-    assert watch.under_way.limits is None
+    assert request_limits.under_way.limits is None
 
 
 def test_refused_connection_is_retried_for_less_than_a_minute() -> None:
     refused, reset = (
-        watch.network_failure(kind(), "Asking", None) for kind in (ConnectionRefusedError, ConnectionError)
+        request_limits.network_failure(kind(), "Asking", None) for kind in (ConnectionRefusedError, ConnectionError)
     )
     assert isinstance(refused, Transient)
     assert isinstance(reset, Transient)

@@ -13,9 +13,9 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.network import Reach, Throughput
+from delta_sharing_client.http.network import Reach, Throughput
+from delta_sharing_client.http.retry import Deadline, Transient
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Deadline, Transient
 
 # SO_LINGER with a timeout of zero.
 _RESET = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
@@ -170,7 +170,7 @@ under_way = _Sending()
 
 def library_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of the HTTP libraries, for ``except``, which calls this only after a failure."""
-    from delta_sharing_client import failures
+    from delta_sharing_client.http import failures
 
     return failures.LIBRARY_ERRORS
 
@@ -179,6 +179,6 @@ def network_failure(
     error: Exception, doing: str, table: str | None, *, receiving: bool = False
 ) -> Transient | DeltaSharingError:
     """Like ``failures.translated``; refused connections are retried only briefly, as the endpoint is probably wrong."""
-    from delta_sharing_client import failures
+    from delta_sharing_client.http import failures
 
     return failures.translated(error, doing, table, receiving=receiving, refused_briefly=True)

@@ -1,6 +1,6 @@
 """Network settings for requests to servers and storage: allowed URLs, proxies, certificates, and minimum speed.
 
-``requests`` (``protocol.sessions``) is used for sharing servers, aiohttp (``fetch.http``) for storage. Each takes as
+``requests`` (``http.sessions``) is used for sharing servers, aiohttp (``fetch.http``) for storage. Each takes as
 long to import as pandas, so it is imported on first use.
 """
 
@@ -21,9 +21,9 @@ from urllib.parse import unquote, urljoin, urlsplit
 import certifi
 
 from delta_sharing_client.errors import TransportError, UsageError
+from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.local_paths import LocalPath, expanded
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.retry import Transient
 
 MAX_REDIRECTS = 5
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -80,6 +80,12 @@ class Allowed:
 
 
 ONLY_HTTPS = Allowed()
+
+
+def beside(endpoint: str) -> Allowed:
+    """Return which other URLs a profile with ``endpoint`` may contain."""
+    served = urlsplit(endpoint)
+    return Allowed(http=served.scheme == "http", loopback=is_loopback(served.hostname or ""))
 
 
 def unfetchable(url: str, allowed: Allowed) -> str | None:
