@@ -17,7 +17,7 @@ from delta_sharing_client.notebook import Text, html_facts
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, whole_number
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan, ScanPlan
 from delta_sharing_client.planning import plan_table, stream_table, table_schema
 from delta_sharing_client.predicates.parse import Filter, parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
@@ -142,7 +142,7 @@ class Read:
         check_running()
         return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
 
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+    def _stream(self, options: ReadOptions | None = None) -> Plan:
         """Like ``plan``; if possible, the files are read while they are listed."""
         if not SHORTCUTS.streamed_listing:
             return self.plan(options)
@@ -271,7 +271,7 @@ class Read:
         """Return a copy with a changed request."""
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes), _reports=[])
 
-    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
+    def _run(self, plan: Plan, *, eager: bool = True, rows: int | None = None) -> Batches:
         report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
         batches = Batches(plan, report, eager=eager, rows=rows)

@@ -20,7 +20,7 @@ from delta_sharing_client.options import VariantAs
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan
 from delta_sharing_client.reads import Read
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.coroutines import AsyncOutputs
@@ -102,9 +102,8 @@ class ReadOutputs(Read, AsyncOutputs):
         # number: with a filter it is unknown in any case, and a read with a limit must not wait for the listing.
         is_counted = self.request.skipping is None and self.request.limit is None
         plan = self.plan(options) if is_counted else self._stream(options)
-        rows = plan.known_rows if isinstance(plan, ScanPlan) else None
         with self._run(plan) as batches:
-            frame = frames.to_pandas(plan.output_schema, batches, backend, rows, self.report)
+            frame = frames.to_pandas(plan.output_schema, batches, backend, plan.known_rows, self.report)
         return frames.decode_variants(frame, plan.context.schema) if decoded else frame
 
     @overload
@@ -139,7 +138,7 @@ class ReadOutputs(Read, AsyncOutputs):
         with self._polars_batches(plan) as batches:
             return frame(plan.output_schema, batches)
 
-    def _polars_batches(self, plan: ScanPlan | ScanStream | None = None, *, eager: bool = True) -> Batches:
+    def _polars_batches(self, plan: Plan | None = None, *, eager: bool = True) -> Batches:
         """Return the rows as batches, which may have Arrow's view types. Polars filters rows faster, so its own filter
         only skips data here. Raises the errors of ``to_batches``."""
         plan = plan or self._stream()

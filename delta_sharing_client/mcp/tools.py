@@ -27,7 +27,7 @@ from delta_sharing_client.mcp.limits import (
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan, ScanPlan
 from delta_sharing_client.protocol.asset_kinds import KINDS, SKILL, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
@@ -72,13 +72,12 @@ class LimitedScan(Scan):
         settings = {field.name: getattr(scan, field.name) for field in dataclasses.fields(scan)}
         return cls(**settings, allowance=allowance)
 
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+    def _stream(self, options: ReadOptions | None = None) -> Plan:
         # Only a complete listing shows how many bytes the read downloads.
         return self.plan(options)
 
-    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
-        assert isinstance(plan, ScanPlan)
-        self.allowance.take(expected_bytes(plan), str(self.table))
+    def _run(self, plan: Plan, *, eager: bool = True, rows: int | None = None) -> Batches:
+        self.allowance.take(expected_bytes(plan.whole()), str(self.table))
         batches = super()._run(plan, eager=eager, rows=rows)
         if self.allowance.ending is not None:
             self.allowance.ending.add(batches.close)
@@ -96,12 +95,11 @@ class PlannedScan(Scan):
         """Return ``scan`` as one that only plans."""
         return cls(**{field.name: getattr(scan, field.name) for field in dataclasses.fields(scan)})
 
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream:
+    def _stream(self, options: ReadOptions | None = None) -> Plan:
         return self.plan(options)
 
-    def _run(self, plan: ScanPlan | ScanStream, *, eager: bool = True, rows: int | None = None) -> Batches:
-        assert isinstance(plan, ScanPlan)
-        self.plans.append(plan)
+    def _run(self, plan: Plan, *, eager: bool = True, rows: int | None = None) -> Batches:
+        self.plans.append(plan.whole())
         return super()._run(dataclasses.replace(plan, tasks=()), eager=eager, rows=rows)
 
 

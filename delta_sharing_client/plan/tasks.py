@@ -5,10 +5,11 @@ Everything is frozen and picklable, so the same code reads a task in a local thr
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import enum
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 import msgspec
@@ -310,15 +311,16 @@ class SkippedFiles:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """The properties of a plan besides its files.
+class Plan(abc.ABC):
+    """What a read reads: a ``ScanPlan`` with all of its files, or a ``ScanStream`` while they are still being listed.
 
-    ``limit`` is the number of rows after which the read stops. ``access`` says how the data is read, and why.
-    ``table_files`` is the number of files of the table, if the server states it. ``notes`` are sentences about data
-    that may be missing.
+    ``tasks`` are the files that are listed already, in the order of their rows. ``limit`` is the number of rows after
+    which the read stops. ``access`` says how the data is read, and why. ``table_files`` is the number of files of the
+    table, if the server states it. ``notes`` are sentences about data that may be missing.
     """
 
     context: ScanContext
+    tasks: Sequence[FileTask] = ()
     limit: int | None = None
     access: str = "by URL"
     table_files: int | None = None
@@ -328,9 +330,33 @@ class _Planned:
     def output_schema(self) -> pa.Schema:
         return self.context.output_schema
 
+    @property
+    def pending(self) -> ScanStream | None:
+        """The rest of the listing; ``None`` if all files are listed."""
+        return None
+
+    @property
+    def known_rows(self) -> int | None:
+        """The number of rows that the plan returns, if it is known without reading a file."""
+        return None
+
+    def every_file(self) -> Iterator[FileTask]:
+        """Return all files in the order of their rows, as they are listed. Raises the errors of the listing."""
+        return iter(self.tasks)
+
+    @abc.abstractmethod
+    def whole(self) -> ScanPlan:
+        """Wait until all files are listed, and return their plan. Raises the errors of the listing."""
+
+    def close(self) -> None:
+        """Cancel the rest of the listing; call it on the thread that takes the files."""
+        if self.pending is not None:
+            self.pending.files.close()
+            self.pending.release()
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScanPlan(_Planned):
+class ScanPlan(Plan):
     """The files to read, in the order of their rows, and why others are skipped; ``plan_seconds`` is the time that
     planning took.
     """
@@ -370,7 +396,7 @@ class ScanPlan(_Planned):
 
     @property
     def known_rows(self) -> int | None:
-        """The number of rows that the plan returns, if the log states it, otherwise ``None``."""
+        """As in ``Plan``: known if the log states the number of rows of every file, and nothing filters them."""
         if self.context.skipping is not None:
             return None
         total = 0
@@ -381,10 +407,18 @@ class ScanPlan(_Planned):
             total += rows
         return total if self.limit is None else min(total, self.limit)
 
+    def whole(self) -> ScanPlan:
+        return self
+
+    def spent(self, report: ScanReport) -> None:
+        """Add what planning has cost and skipped to ``report``."""
+        report.add(files_skipped=self.skipped.files)
+        report.spend("plan", self.plan_seconds)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScanStream(_Planned):
-    """A plan whose files are still being listed, for one reader; ``close`` it on the thread that takes the files.
+class ScanStream(Plan):
+    """A plan whose files are still being listed, for one reader.
 
     Attributes
     ----------
@@ -406,8 +440,14 @@ class ScanStream(_Planned):
     release: Callable[[], None] = lambda: None
     break_off: Callable[[], None] = lambda: None
 
+    @property
+    def pending(self) -> ScanStream:
+        return self
+
+    def every_file(self) -> Iterator[FileTask]:
+        return self.files
+
     def whole(self) -> ScanPlan:
-        """Wait until all files are listed, and return their plan."""
         began = time.perf_counter()
         try:
             tasks = list(map(SharedValues(), self.files))
@@ -423,8 +463,3 @@ class ScanStream(_Planned):
             table_files=self.table_files,
             notes=tuple(self.notes),
         )
-
-    def close(self) -> None:
-        """Cancel the rest of the listing."""
-        self.files.close()
-        self.release()

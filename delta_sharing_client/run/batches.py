@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DeltaSharingError, OutOfMemoryError, UsageError, limit_reached
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan
 from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Bell, Consumer
@@ -39,12 +39,9 @@ class _Read:
     """One read on the loop, which both interfaces use. It returns the rows that have arrived as batches, of ``rows``
     rows each if given."""
 
-    def __init__(
-        self, plan: ScanPlan | ScanStream, report: ScanReport, *, eager: bool = True, rows: int | None = None
-    ) -> None:
-        if isinstance(plan, ScanPlan):
-            report.add(files_skipped=plan.skipped.files)
-            report.spend("plan", plan.plan_seconds)
+    def __init__(self, plan: Plan, report: ScanReport, *, eager: bool = True, rows: int | None = None) -> None:
+        if plan.pending is None:
+            plan.whole().spent(report)
         self.context = plan.context
         self._report = report
         self.listing = Listing(plan)
@@ -221,7 +218,7 @@ class Batches(Iterator[pa.RecordBatch]):
 
     def __init__(
         self,
-        plan: ScanPlan | ScanStream,
+        plan: Plan,
         report: ScanReport | None = None,
         *,
         eager: bool = True,
@@ -318,7 +315,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
 
     def __init__(
         self,
-        plan: Callable[[], ScanPlan | ScanStream],
+        plan: Callable[[], Plan],
         report: ScanReport,
         meanwhile: Callable[[], list[Meanwhile]] = list,
         *,
@@ -434,9 +431,7 @@ def check_rows(rows: int | None) -> None:
         raise UsageError(f"'rows' must be a whole number of 1 or more, found {rows!r}.")
 
 
-def _drop_plan(planning: Future[ScanPlan | ScanStream]) -> None:
+def _drop_plan(planning: Future[Plan]) -> None:
     # The caller was cancelled during planning.
     if not planning.cancelled() and planning.exception() is None:
-        plan = planning.result()
-        if isinstance(plan, ScanStream):
-            plan.close()
+        planning.result().close()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan
 from delta_sharing_client.run.batches import AsyncBatches, check_rows
 from delta_sharing_client.run.loop import asynchronously
 from delta_sharing_client.run.progress import progress_of
@@ -30,7 +30,7 @@ class AsyncOutputs(abc.ABC):
     _reports: list[ScanReport]
 
     @abc.abstractmethod
-    def _stream(self, options: ReadOptions | None = None) -> ScanPlan | ScanStream: ...
+    def _stream(self, options: ReadOptions | None = None) -> Plan: ...
 
     @abc.abstractmethod
     def to_arrow(self) -> pa.Table: ...

@@ -17,7 +17,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Stale
 from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.parquet.footer import FooterGuess
-from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import FileTask, Plan
 from delta_sharing_client.read.budget import MemoryBudget
 from delta_sharing_client.read.equality import EqualityDeletes
 from delta_sharing_client.read.file import is_constant, read_file
@@ -54,7 +54,7 @@ class ScanRun:
 
     def __init__(
         self,
-        plan: ScanPlan | ScanStream,
+        plan: Plan,
         listing: Listing,
         report: ScanReport,
         put: Callable[[list[Item]], None],

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.waiting import until
-from delta_sharing_client.plan.tasks import FileTask, ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import FileTask, Plan, ScanStream
 from delta_sharing_client.threads import start
 
 # Tables with at least this many files are large. Until the first rows have arrived, no more files are listed, because
@@ -33,11 +33,10 @@ _AHEAD_OF_LIMIT = 1_000
 class Listing:
     """The files of ``plan``: ``start`` the listing on the loop, take files with ``next``, and ``close`` it."""
 
-    def __init__(self, plan: ScanPlan | ScanStream) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._limit = plan.limit
-        self._stream = plan if isinstance(plan, ScanStream) else None
-        tasks: Sequence[FileTask] = () if isinstance(plan, ScanStream) else plan.tasks
-        self._listed: deque[FileTask] = deque(tasks)
+        self._stream = plan.pending
+        self._listed: deque[FileTask] = deque(plan.tasks)
         self._most = _MANY
         self._is_started = self._is_over = self._is_closed = self._is_full = False
         self.failure: BaseException | None = None
@@ -45,9 +44,9 @@ class Listing:
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._news = asyncio.Event()
         self._wake: Callable[[], None] | None = None
-        self.files = len(tasks)
+        self.files = len(plan.tasks)
         """The number of files that were listed so far."""
-        self.bytes = sum(task.size for task in tasks if task.size > 0)
+        self.bytes = sum(task.size for task in plan.tasks if task.size > 0)
         """Their total size in bytes."""
         self.files_done = self.bytes_done = 0
         """The number and the total size of the files of which the consumer has taken all rows."""

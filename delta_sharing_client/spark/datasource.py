@@ -27,7 +27,7 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.plan.packed import PackedTasks, packed_if_many
 from delta_sharing_client.plan.read_columns import check_nothing_left_out
 from delta_sharing_client.plan.read_request import ScanRequest
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan, ScanPlan
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.run.partitions import (
     Partition,
@@ -156,7 +156,7 @@ def plan_partitions(plan: ScanPlan, options: SparkOptions, plan_id: str | None =
     return _file_partitions(partition(plan, count, plan_id))
 
 
-def plan_packed(found: ScanStream, tasks: PackedTasks, options: SparkOptions) -> list[FilePartition]:
+def plan_packed(found: Plan, tasks: PackedTasks, options: SparkOptions) -> list[FilePartition]:
     """Like ``plan_partitions``, but for very many files, which are not split and form at most a few thousand tasks."""
     total = sum(chunk.cost for chunk in tasks.chunks)
     parts = packed_partitions(found.context, tasks, -(-total // options.max_partition_bytes))
@@ -241,7 +241,7 @@ class BatchReader(DataSourceReader):
         options = self._table.options
         with contextlib.closing(self._table.plan_batch(self._columns, self._version)) as found:
             check_unchanged(schema_to_json(found.context.schema), options, self._columns.schema, self._table.name)
-            tasks = packed_if_many(found.files, read_cost, options.max_partition_bytes)
+            tasks = packed_if_many(found.every_file(), read_cost, options.max_partition_bytes)
         if isinstance(tasks, PackedTasks) and options.read.limit is None:
             warn_of_large_read(len(tasks), tasks.bytes, options, narrowed=self._is_narrowed)
             return plan_packed(found, tasks, options)

@@ -25,7 +25,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.follow.versions import FollowedTable
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
+from delta_sharing_client.plan.tasks import Plan
 from delta_sharing_client.planning import plan_table, stream_table
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
@@ -54,7 +54,7 @@ class ServedTable(FollowedTable):
         except (RequestError, ProtocolError):
             return head
 
-    def plan_batch(self, columns: Columns, version: int) -> ScanStream:
+    def plan_batch(self, columns: Columns, version: int) -> Plan:
         """Plan a batch read of the snapshot or change feed in the options.
 
         By default, the snapshot at ``version`` is read, and the feed ends at ``version``. Raises ``SchemaChangeError``
@@ -83,7 +83,7 @@ class ServedTable(FollowedTable):
             return self._planned(stream_table, read)
         return self._plan_snapshot(read, version)
 
-    def _plan_snapshot(self, read: ScanRequest, version: int) -> ScanStream:
+    def _plan_snapshot(self, read: ScanRequest, version: int) -> Plan:
         # If the history is not shared, an old version cannot be requested. So this requests the latest first, and
         # compares its number.
         latest: int | None = None
@@ -114,13 +114,9 @@ class ServedTable(FollowedTable):
                 version=latest,
             ) from None
 
-    def _planned(self, plan: Callable[..., ScanPlan | ScanStream], request: ScanRequest | ChangesRequest) -> ScanStream:
+    def _planned(self, plan: Callable[..., Plan], request: ScanRequest | ChangesRequest) -> Plan:
         with naming_times(self.options):
-            found = plan(self._rest, self.options.table, request, self.read_options)
-        if isinstance(found, ScanStream):
-            return found
-        files = (task for task in found.tasks)
-        return ScanStream(context=found.context, files=files, skipped=lambda: found.skipped, limit=found.limit)
+            return plan(self._rest, self.options.table, request, self.read_options)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ import mock_server
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.plan.tasks import ScanPlan, ScanStream
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.line_order import unreadable
 from delta_sharing_client.protocol.names import AssetName
@@ -343,9 +342,9 @@ def test_closing_a_stream_closes_its_response(partitioned: HandMadeTable, monkey
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
         stream = planning.stream_table(scan.rest, scan.table, scan.request, ds.ReadOptions())
-        assert isinstance(stream, ScanStream)
-        assert stream.break_off == sent[0].response.break_off
-        assert stream.release == sent[0].response.close
+        assert stream.pending is not None
+        assert stream.pending.break_off == sent[0].response.break_off
+        assert stream.pending.release == sent[0].response.close
         stream.close()
 
 
@@ -353,9 +352,8 @@ def test_error_late_in_a_listing_names_the_table(partitioned: HandMadeTable) -> 
     with shared(partitioned.root, faults=["error-in-stream=3"]) as (table, _):
         scan = table.scan(options=ds.ReadOptions(max_attempts=1))
         stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
-        assert isinstance(stream, ScanStream)
         with pytest.raises(ds.DeltaSharingError) as failure:
-            list(stream.files)
+            list(stream.every_file())
         assert failure.value.table == "s.s.t"
 
 
@@ -566,12 +564,12 @@ def test_feed_read_in_windows_closes_its_first_response(feed: HandMadeTable, mon
     with shared(feed.root) as (table, _):
         changes = table.changes(1)
         stream = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
-        assert isinstance(stream, ScanStream)
         assert sent[0].response in closed
         assert stream.context.version == 5
-        stream.break_off()
+        assert stream.pending is not None
+        stream.pending.break_off()
         with pytest.raises(CancelledError):
-            next(stream.files)
+            next(stream.every_file())
         stream.close()
         assert sorted(changes.to_arrow()["a"].to_pylist()) == [1, 2, 3, 4, 5]
         # If the end of a feed cannot be read, an error about the whole feed names the first unreadable version.
@@ -583,7 +581,7 @@ def test_feed_read_in_windows_closes_its_first_response(feed: HandMadeTable, mon
 
         monkeypatch.setattr(planning, "check_readable", check)
         plan = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
-        assert isinstance(plan, ScanPlan)
+        assert plan.pending is None
 
 
 def test_failed_feed_plan_closes_its_response(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
