@@ -37,7 +37,7 @@ class Subject:
                 case = generator.case(number)
                 uses[f"by_{case.output}".replace("-", "_")] += 1
                 if (problem := self._problem(case, runner)) is not None:
-                    yield f"{case}\n  {problem}\n  (python -m tests.soak compositions --seed {seed} --case {number})"
+                    yield f"{case}\n  {problem}\n  (python -m tools.soak compositions --seed {seed} --case {number})"
         uses.update(counted)
 
     def _problem(self, case: Case, runner: Runner) -> str | None:

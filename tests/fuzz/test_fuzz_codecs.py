@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.fuzz.fuzz_codecs import TARGETS, Failed, fuzz_randomly, main, run_one, seeds
+from tools.fuzz.codecs import TARGETS, Failed, fuzz_randomly, main, run_one, seeds
 
 
 @pytest.mark.parametrize("name", TARGETS)

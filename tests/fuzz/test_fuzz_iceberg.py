@@ -7,11 +7,11 @@ import pytest
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import ReadOptions
-from tests.fuzz import fuzz_iceberg
-from tests.fuzz.fuzz_iceberg import KINDS, TABLES, fuzz, main, read
-from tests.fuzz.fuzz_wire import Failed
 from tests.fuzz.test_fuzz_wire import seed_of_this_run
 from tests.iceberg.lake import FOLDER, Lake, metadata_of, rows
+from tools.fuzz import iceberg as fuzz_iceberg
+from tools.fuzz.iceberg import KINDS, TABLES, fuzz, main, read
+from tools.fuzz.wire import Failed
 
 INPUTS = 25
 

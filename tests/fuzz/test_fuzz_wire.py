@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.effort import ALL
-from tests.fuzz import fuzz_parquet
-from tests.fuzz.fuzz_wire import TARGETS, Failed, fuzz, main, run_one, seeds
+from tools.fuzz import parquet as fuzz_parquet
+from tools.fuzz.wire import TARGETS, Failed, fuzz, main, run_one, seeds
 
 FOUND = Path(__file__).parent / "found"
 
@@ -63,7 +63,7 @@ def test_damaged_data_files_give_rows_or_name_the_file() -> None:
 def test_files_that_once_crashed_the_process_are_handled(path: Path, read: int) -> None:
     arguments = ["--input", str(path), "--read", str(read)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.fuzz_parquet", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tools.fuzz.parquet", *arguments], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout in ("accepted\n", "refused\n")

@@ -1,5 +1,5 @@
 """Options of a read, outputs and queries of engines are composed at random, and return the rows that plain Python
-returns. ``python -m tests.soak compositions`` runs more cases."""
+returns. ``python -m tools.soak compositions`` runs more cases."""
 
 from __future__ import annotations
 

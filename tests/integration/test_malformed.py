@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import delta_sharing_client as ds
-from tests.fuzz.fuzz_wire import table_for
-from tests.fuzz.wire_seeds import ADD, END, HEAD_DELTA, HEAD_PARQUET, PARQUET_FILE, SCHEMA_STRING
+from tools.fuzz.wire import table_for
+from tools.fuzz.wire_seeds import ADD, END, HEAD_DELTA, HEAD_PARQUET, PARQUET_FILE, SCHEMA_STRING
 
 
 def answer(*lines: Any) -> bytes:

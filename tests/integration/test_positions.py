@@ -1,4 +1,4 @@
-"""A sample of ``python -m tests.soak positions``, which truncates or resets responses after each byte."""
+"""A sample of ``python -m tools.soak positions``, which truncates or resets responses after each byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.effort import ALL
-from tests.soak import positions
+from tools.soak import positions
 
 
 @pytest.fixture(scope="module")

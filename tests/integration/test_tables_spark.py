@@ -1,7 +1,7 @@
 """Tables written by Delta Lake for Spark have, through server and client, exactly the rows that Spark reads.
 
 Every version is read, in both response formats, and so are change feeds and row lineage.
-``tests/tables_spark/make_tables.py`` created the tables.
+``tools/tables/make_spark_tables.py`` created the tables.
 """
 
 from __future__ import annotations

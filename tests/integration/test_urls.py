@@ -1,11 +1,11 @@
-"""A sample of ``python -m tests.soak urls``: the checked host is the host to which the client connects."""
+"""A sample of ``python -m tools.soak urls``: the checked host is the host to which the client connects."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
 from tests.effort import ALL
-from tests.soak import urls
+from tools.soak import urls
 
 
 def test_client_connects_to_the_host_that_was_checked() -> None:

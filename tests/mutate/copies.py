@@ -30,7 +30,7 @@ from tests.mutate.mutants import watched
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("delta_sharing_client", "mock_server")
-COPIED = (*PACKAGES, "pyspark_delta_sharing", "pyspark_delta_sharing_alias", "tests", "pyproject.toml")
+COPIED = (*PACKAGES, "pyspark_delta_sharing", "pyspark_delta_sharing_alias", "tests", "tools", "pyproject.toml")
 PYTEST = (sys.executable, *["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutate.marks"])
 CACHE = ROOT / ".mutate_cache" / "started.json"
 # Wall-clock seconds for a whole run, and for the tests of one mutant.

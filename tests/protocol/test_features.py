@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from delta_sharing_client.delta.features import FeatureKind
-from tests.protocol import features
-from tests.protocol.features import declared, missing
+from tools import features
+from tools.features import declared, missing
 
 READER, WRITER = FeatureKind.READER_WRITER, FeatureKind.WRITER
 

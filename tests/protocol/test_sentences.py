@@ -21,8 +21,8 @@ import mock_server
 from delta_sharing_client.delta.actions import Protocol
 from mock_server.running import RunningServer
 from mock_server.table_writer import TableWriter
-from tests.protocol import sentences
 from tests.unit.mock_server.helpers import DELTA, Api, at, table
+from tools import sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOCOLS = sentences.PROTOCOLS

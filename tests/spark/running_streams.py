@@ -1,7 +1,7 @@
 """Scenarios in which a table changes while a stream reads it, with the rows that each stream must deliver.
 
 ``test_running_streams`` runs them concurrently, because each waits ten seconds for a new version; ``python -m
-tests.soak streams`` runs them together with longer ones.
+tools.soak streams`` runs them together with longer ones.
 """
 
 from __future__ import annotations

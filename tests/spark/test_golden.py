@@ -24,7 +24,7 @@ from delta_sharing_client.spark.to_spark import planned_frame
 from delta_sharing_client.spark.types import target_schema
 from tests.effort import ALL, sample
 from tests.golden import corpus
-from tests.tables_spark.make_tables import rows
+from tools.tables.make_spark_tables import rows
 
 # Each test runs hundreds of queries, and some logs have an invalid _last_checkpoint on purpose. The warning is
 # ignored for whole tests, because catch_warnings in one thread would also restore the filters of the others.
@@ -144,7 +144,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    assert own_tables(), f"{OWN} holds the tables that make_tables.py wrote"
+    assert own_tables(), f"{OWN} holds the tables that make_spark_tables.py wrote"
     yield from serve(own_tables(), tmp_path_factory.mktemp("own"))
 
 

@@ -23,7 +23,7 @@ from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
 
-# `python -m tests.soak spark-kills` kills whole processes, and more of them.
+# `python -m tools.soak spark-kills` kills whole processes, and more of them.
 KILLS = 50 if ALL else 20
 QUERY_KILLS = 12 if ALL else 6  # each run is a Spark query, so few are made
 

@@ -13,7 +13,7 @@ from tests.spark.streams import limited
 
 pytestmark = pytest.mark.spark
 
-# A sample is run here; `python -m tests.soak streams` runs all scenarios.
+# A sample is run here; `python -m tools.soak streams` runs all scenarios.
 NAMES = ["renamed", "replayed_changes", "start_without_files", "token_renewed", "upserted", "vectors", "widened"]
 
 

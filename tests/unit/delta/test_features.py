@@ -59,7 +59,7 @@ def test_error_names_an_unsupported_or_unknown_reader_feature(name: str) -> None
     ],
 )
 def test_alias_names_the_same_feature(name: str, usual: str) -> None:
-    """See ``tests/protocol/features.py``, which compares all names with those of the engines."""
+    """See ``tools/features.py``, which compares all names with those of the engines."""
     check_readable(_features(name), PLAIN, operation=Operation.SNAPSHOT)
     aliased, feature = find_feature(name), find_feature(usual)
     assert aliased is not None

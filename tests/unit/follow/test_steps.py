@@ -16,8 +16,8 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client.follow.follower import VersionClock
 from delta_sharing_client.run.consumer import Consumer
-from tests.soak.follow import kills
 from tests.tables import TableWriter, rows_of
+from tools.soak.follow import kills
 
 ID = pa.schema([("id", pa.int64())])
 WIDER = pa.schema([("id", pa.int64()), ("extra", pa.string())])
@@ -316,7 +316,7 @@ def test_random_crashes_neither_lose_nor_repeat_rows(lake: Any, tmp_path: pathli
 
 
 def test_killed_processes_neither_lose_nor_repeat_rows(tmp_path: pathlib.Path) -> None:
-    """Only a few processes are killed here; ``python -m tests.soak follow`` kills a hundred."""
+    """Only a few processes are killed here; ``python -m tools.soak follow`` kills a hundred."""
     counts, wrong = kills(tmp_path, 3, 60, seed=5)
     assert wrong == []
     assert counts["rows"] > 0

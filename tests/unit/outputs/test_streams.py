@@ -24,8 +24,8 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs import streams
 from delta_sharing_client.outputs.dataset import create_views
 from delta_sharing_client.outputs.streams import RowStream
-from tests.soak import engines
 from tests.time_limits import HANGS
+from tools.soak import engines
 
 BATCH = pa.RecordBatch.from_pydict({"名": ["größe", None, "😀" * 100]})
 

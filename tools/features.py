@@ -1,4 +1,4 @@
-"""List table features that other engines have and this client does not know: ``python -m tests.protocol.features FILE
+"""List table features that other engines have and this client does not know: ``python -m tools.features FILE
 ...``.
 
 Each file is the source file in which an engine declares its features: ``TableFeature.scala`` of Delta Lake for

@@ -1,4 +1,4 @@
-"""Show what pyiceberg and this client read from truncated manifests: ``python -m tests.iceberg.damaged``."""
+"""Show what pyiceberg and this client read from truncated manifests: ``python -m tools.damaged_manifests``."""
 
 from __future__ import annotations
 

@@ -395,7 +395,7 @@ class _Soak:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self._folder / "drivers.log", "ab") as log:
             driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.spark_driver", json.dumps(asked)],
+                [sys.executable, "-m", "tools.soak.spark_driver", json.dumps(asked)],
                 stdout=log,
                 stderr=log,
                 env=environment,

@@ -123,7 +123,7 @@ def sink(out: str) -> Any:
 
     def write(frame: Any, batch: int) -> None:
         # Spark Connect sends this function to its server, which can import this module.
-        from tests.soak.spark_driver import check_again, hold
+        from tools.soak.spark_driver import check_again, hold
 
         rows = [(row["id"], row.asDict().get("_change_type", "insert")) for row in frame.collect()]
         check_again(out, batch, rows)

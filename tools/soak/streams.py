@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.soak.resources import PeakOfPython
 from tests.spark import running_streams
 from tests.spark.conftest import SETTINGS, forked_workers, make_spark_home
 from tests.spark.running_streams import SCENARIOS, Site
 from tests.spark.streams import ID
 from tests.tables import TableWriter, rows_of
+from tools.soak.resources import PeakOfPython
 
 HELP = "follow tables that change, and a table of 100,000 files, with Spark"
 

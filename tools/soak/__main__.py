@@ -7,7 +7,7 @@ import signal
 import sys
 from types import ModuleType
 
-from tests.soak import (
+from tools.soak import (
     assets,
     compositions,
     early_ends,
@@ -44,7 +44,7 @@ SOAKS: dict[str, ModuleType] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
     commands = parser.add_subparsers(dest="soak", required=True)
     for name, soak in SOAKS.items():
         command = commands.add_parser(name, help=soak.HELP, description=soak.__doc__)

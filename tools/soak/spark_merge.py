@@ -3,7 +3,7 @@
 A table of keys and values grows by random inserts, updates and deletes; a stream of its changes is merged into a
 Delta table, in a sink that sometimes fails after the merge, so that the batch is repeated. After each step both
 tables are compared. Spark downloads the jars from Maven. Their version must match PySpark, so use an environment of
-``scripts/spark-versions``: ``.ci/env-spark-4.2/bin/python -m tests.soak spark-merge``.
+``scripts/spark-versions``: ``.ci/env-spark-4.2/bin/python -m tools.soak spark-merge``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import pyspark
 
 from delta_sharing_client.spark.datasource import HAS_LIMITS
-from tests.soak.streams import session
 from tests.spark.running_streams import ID_VALUE, Died, Keyed, Site
 from tests.spark.streams import FEED
+from tools.soak.streams import session
 
 HELP = "merge the changes of a table into a Delta table, and compare every row"
 

@@ -1,4 +1,4 @@
-"""The sentences of the protocols that bind a client or a server: ``python -m tests.protocol.sentences PROTOCOL.md``,
+"""The sentences of the protocols that bind a client or a server: ``python -m tools.sentences PROTOCOL.md``,
 with OpenSharing's TABLES.md, or with its OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.md, ML_MODELS.md and CREDENTIALS.md.
 
 The texts are not copied here. ``sentences.md`` (Delta Sharing) and ``open_sharing*.md`` identify each sentence by
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-_DIRECTORY = Path(__file__).parent
+_DIRECTORY = Path(__file__).resolve().parents[1] / "tests" / "protocol"
 _BINDING = r"must|should|shouldn t|cannot|guaranteed|mutually exclusive|keep polling|opaque|unique string"
 _BINDING_OF_TABLES = (
     r"only|required|advised|insensitive|immutable|max|not allowed|additionally|is optional|resolve an alias"
@@ -168,7 +168,7 @@ def written(texts: Mapping[str, str], known: dict[str, str], edition: str, proto
     lines = [
         "# What the protocol requires, and which tests check it",
         "",
-        f"Made by `python -m tests.protocol.sentences` from {names} of {protocol.home}, {edition}: each",
+        f"Made by `python -m tools.sentences` from {names} of {protocol.home}, {edition}: each",
         "sentence that binds a client or a server, with its section, its number there and the hash of its words.",
         "The columns after them state the requirement in our words and name its tests. `test_sentences.py` checks that",
         f"the tests exist and, if the text is available (`{protocol.variable}`), that no sentence is missing.",

@@ -2,9 +2,9 @@
 
 ::
 
-    python -m tests.fuzz.fuzz_codecs --seconds 60                 # all targets, coverage-guided where atheris is there
-    python -m tests.fuzz.fuzz_codecs --target variant --seed 7    # one target, random mutation, repeatable
-    python -m tests.fuzz.fuzz_codecs --target variant --input 030100  # one input, as a failure prints it
+    python -m tools.fuzz.codecs --seconds 60                 # all targets, coverage-guided where atheris is there
+    python -m tools.fuzz.codecs --target variant --seed 7    # one target, random mutation, repeatable
+    python -m tools.fuzz.codecs --target variant --input 030100  # one input, as a failure prints it
 
 Each target also checks the guarantees of its codec for accepted inputs, and no input may take longer than ``SLOW``
 seconds of processor time. The exit code is 1 after a failure; the failing input is printed as hexadecimal.
@@ -273,7 +273,7 @@ class Failed(Exception):
     """Raised for an input for which a codec broke its guarantee."""
 
     def __init__(self, name: str, data: bytes, reason: str) -> None:
-        super().__init__(f"{reason}\nrun again: python -m tests.fuzz.fuzz_codecs --target {name} --input {data.hex()}")
+        super().__init__(f"{reason}\nrun again: python -m tools.fuzz.codecs --target {name} --input {data.hex()}")
 
 
 def run_one(name: str, data: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Very large volumes: list a million files, and download a file of 10 GB with programs that are killed.
 
-The store generates its content (``tests.soak.asset_store``). ``files()`` and ``download()`` read the listing;
+The store generates its content (``tools.soak.asset_store``). ``files()`` and ``download()`` read the listing;
 ``download()`` is a dry run by default, which also lists the files, checks their names and compares them. Programs that
 are killed at random moments download the large file until one finishes: after each kill no file has the final name, and
 the next program does not request the stored bytes again. At the end every byte is compared.
@@ -26,7 +26,7 @@ import delta_sharing_client as ds
 import mock_server
 from benchmarks.workers import peak_bytes
 from mock_server import asset_files, catalog
-from tests.soak import asset_store
+from tools.soak import asset_store
 
 HELP = "list a million files of a volume, and download 10 GB with programs that are killed"
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _serving(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Run the store and a sharing server; yield the settings that a client needs to read from them."""
     size = ["--files", str(max(1, arguments.files)), "--bytes", str(arguments.bytes)]
-    command = [sys.executable, "-m", "tests.soak.asset_store", *size]
+    command = [sys.executable, "-m", "tools.soak.asset_store", *size]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

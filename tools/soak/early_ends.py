@@ -36,8 +36,8 @@ import mock_server
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.outputs.streams import end_on_interrupt
-from tests.soak import listing
-from tests.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back
+from tools.soak import listing
+from tools.soak.resources import Resources, Starved, count_pools, resident_bytes, wait_until_back
 
 HELP = "end reads early, in every way, and check that everything is released"
 

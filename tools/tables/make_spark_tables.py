@@ -1,6 +1,6 @@
-"""Write the tables of this directory, and the rows that Spark reads from them, with Delta Lake for Spark.
+"""Write ``tests/tables_spark``, and the rows that Spark reads from them, with Delta Lake for Spark.
 
-    python tests/tables_spark/make_tables.py [NAME ...]
+    python tools/tables/make_spark_tables.py [NAME ...]
 
 needs a JDK, PySpark 4.2 and Maven Central (``PACKAGES``). With PySpark 3.5 it writes the tables of ``OLD_MAKERS``
 with an old Delta Lake instead, which wrote other statistics. Each table becomes ``<name>/delta`` and
@@ -49,7 +49,7 @@ EXCLUDED = [
     "org.slf4j",
     "org.xerial.snappy",
 ]
-HERE = pathlib.Path(__file__).parent
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "tables_spark"
 MAKERS: dict[str, Callable[[Table], None]] = {}
 OLD_MAKERS: dict[str, Callable[[Table], None]] = {}
 
@@ -759,7 +759,7 @@ def export(t: Table, target: pathlib.Path) -> None:
         version_rows[str(version)] = result
     expected: dict[str, object] = {
         "table": t.name,
-        "source": f"make_tables.py with {PACKAGES}",
+        "source": f"make_spark_tables.py with {PACKAGES}",
         "outcome": "read",
         "latest_version": latest,
         "protocol": {
@@ -862,11 +862,11 @@ def main(names: Sequence[str]) -> None:
             table = Table(spark, name, pathlib.Path(work))
             try:
                 makers[name](table)
-                export(table, HERE / name)
+                export(table, TABLES / name)
             except Exception as error:
                 failed.append(name)
                 print(f"{name}: {str(error)[:600]}", flush=True)
-                shutil.rmtree(HERE / name, ignore_errors=True)
+                shutil.rmtree(TABLES / name, ignore_errors=True)
             else:
                 print(f"{name}: done", flush=True)
     if failed:

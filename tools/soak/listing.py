@@ -21,7 +21,7 @@ from benchmarks.long_listing import ROWS
 from benchmarks.workers import peak_bytes
 from delta_sharing_client import planning
 from delta_sharing_client.plan.tasks import ScanStream
-from tests.soak.resources import resident_bytes
+from tools.soak.resources import resident_bytes
 
 HELP = "read a table of ten million files, and print how much memory this takes"
 

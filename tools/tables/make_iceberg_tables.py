@@ -1,6 +1,6 @@
-"""Write the tables of this directory with Iceberg's Spark runtime, and the rows that Spark reads from them.
+"""Write ``tests/tables_iceberg`` with Iceberg's Spark runtime, and the rows that Spark reads from them.
 
-    python tests/tables_iceberg/make_tables.py [NAME ...]
+    python tools/tables/make_iceberg_tables.py [NAME ...]
 
 needs a JDK, PySpark 4.0, boto3, moto[server] and Maven Central (``PACKAGES``). Files are stored in
 ``s3://lake/<name>/``, so that the absolute locations in metadata, manifests and position deletes name no machine: a
@@ -40,7 +40,7 @@ PACKAGES = (
     f"org.apache.iceberg:iceberg-aws-bundle:{VERSION}",
     "org.xerial:sqlite-jdbc:3.46.1.3",
 )
-HERE = pathlib.Path(__file__).parent
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "tables_iceberg"
 BUCKET = "lake"
 MAKERS: dict[str, Callable[[Table], None]] = {}
 
@@ -798,7 +798,7 @@ def export(t: Table, target: pathlib.Path, store: Any) -> None:
         _write_rows(t, f"VERSION AS OF '{name}'", target / f"rows-{kind.lower()}-{name}.parquet", False)
     expected = {
         "table": t.name,
-        "source": f"make_tables.py with iceberg-spark-runtime {VERSION}",
+        "source": f"make_iceberg_tables.py with iceberg-spark-runtime {VERSION}",
         "location": f"s3://{BUCKET}/{t.name}",
         "metadata": metadata,
         "current_snapshot": current[0] if current else None,
@@ -889,11 +889,11 @@ def main(names: Sequence[str]) -> None:
             table = Table(spark, name, store)
             try:
                 MAKERS[name](table)
-                export(table, HERE / name, store)
+                export(table, TABLES / name, store)
             except Exception as error:
                 failed.append(name)
                 print(f"{name}: {str(error)[:900]}", flush=True)
-                shutil.rmtree(HERE / name, ignore_errors=True)
+                shutil.rmtree(TABLES / name, ignore_errors=True)
             else:
                 print(f"{name}: done", flush=True)
         spark.stop()

@@ -1,6 +1,6 @@
-"""Write the files in this folder with Spark: one row group of many small pages, in both versions of data pages.
+"""Write ``tests/unit/read/spark_pages`` with Spark: one row group of many small pages, in both versions of data pages.
 
-    python tests/unit/read/spark_pages/make.py
+    python tools/tables/make_spark_pages.py
 
 needs PySpark and a JDK. The values are computed from the row number, so that a test can compute them too.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pyspark.sql import SparkSession, functions
 from pyspark.sql.types import StructType
 
-HERE = pathlib.Path(__file__).parent
+PAGES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "unit" / "read" / "spark_pages"
 ROWS = 1200
 COLUMNS = {
     "n": "n",
@@ -61,7 +61,7 @@ def main() -> None:
                 str(out)
             )
             (part,) = out.glob("*.parquet")
-            shutil.copy(part, HERE / f"{name}.parquet")
+            shutil.copy(part, PAGES / f"{name}.parquet")
     spark.stop()
 
 

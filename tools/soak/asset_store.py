@@ -1,6 +1,6 @@
 """An S3 server that generates its content: a listing of any length, and a file of any size.
 
-    python -m tests.soak.asset_store --files 1000000 --bytes 10000000000
+    python -m tools.soak.asset_store --files 1000000 --bytes 10000000000
 
 ``many/`` has ``--files`` files of 8 bytes, ``one/file.bin`` has ``--bytes`` bytes. The first line on stdout is the
 port; the number of sent bytes is at ``/sent``.
@@ -130,7 +130,7 @@ class Server(ThreadingHTTPServer):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.asset_store", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.soak.asset_store", description=__doc__)
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=10_000_000_000)
     given = parser.parse_args()

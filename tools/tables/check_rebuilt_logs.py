@@ -1,9 +1,9 @@
 """Let Delta Lake for Spark read the client's output: rebuilt logs, local copies and rebuilt change feeds.
 
-    python tests/tables_spark/check_rebuilt_logs.py SPARK_PYTHON [NAME ...]
+    python tools/tables/check_rebuilt_logs.py SPARK_PYTHON [NAME ...]
 
 runs with the client's interpreter, and starts ``SPARK_PYTHON``, an interpreter with the packages that
-``make_tables.py`` needs. All tables of this directory and, if ``DELTA_GOLDEN_TABLES`` names them, the conformance
+``make_spark_tables.py`` needs. All tables of ``tests/tables_spark`` and, if ``DELTA_GOLDEN_TABLES`` names them, the conformance
 tables are served, written to a temporary directory in the three forms, and read by both. A table that Spark refuses
 or reads differently is printed, and the exit status is 1 then. Run it by hand after changes of the log writer; the
 tests use ``deltalake``.
@@ -20,8 +20,8 @@ import tempfile
 from collections import Counter
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent)]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
 
 # Tables that Spark does not read, and why. A table must be removed here once Spark reads it.
 KNOWN = {
@@ -116,9 +116,9 @@ def difference(ours: Counter[object], kinds: list[Any], job: dict[str, Any], ans
 
 def read(base: pathlib.Path) -> None:
     """Read all logs with Spark. This function runs in the interpreter that has Spark."""
-    import make_tables
+    import make_spark_tables
 
-    spark = make_tables.session()
+    spark = make_spark_tables.session()
     answers = []
     for job in json.loads((base / "jobs.json").read_text(encoding="utf-8")):
         try:
@@ -135,7 +135,7 @@ def read(base: pathlib.Path) -> None:
                 named = [f"`{name}`" for name in frame.columns]
                 added = ["_metadata.row_id AS _row_id", "_metadata.row_commit_version AS _row_commit_version"]
                 frame = frame.selectExpr(*named, *added)
-            answers.append({"columns": frame.columns, "rows": make_tables.rows(frame)})
+            answers.append({"columns": frame.columns, "rows": make_spark_tables.rows(frame)})
         except Exception as error:
             spark.sql("SELECT 1").collect()  # after an error in one table, Spark reads the others
             answers.append({"error": str(error)[:400]})

@@ -2,9 +2,9 @@
 
 ::
 
-    python -m tests.fuzz.fuzz_wire --seconds 60                     # all targets
-    python -m tests.fuzz.fuzz_wire --target query --seed 7          # one target, repeatable
-    python -m tests.fuzz.fuzz_wire --target query --input 7b7d0a    # one input, as a failure prints it
+    python -m tools.fuzz.wire --seconds 60                     # all targets
+    python -m tools.fuzz.wire --target query --seed 7          # one target, repeatable
+    python -m tools.fuzz.wire --target query --input 7b7d0a    # one input, as a failure prints it
 
 Responses go through the whole client except the socket: ``SharedTable.scan().plan()`` and everything below it. JSON
 is damaged as bytes and as values (wrong types, absurd numbers, deep and repeated objects). The exit code is 1 after
@@ -44,9 +44,9 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.table import SharedTable
-from tests.fuzz.fuzz_codecs import mutate
-from tests.fuzz.wire_seeds import PROFILE, SCHEMA, SIGNATURE, TOKEN, URL, seeds
 from tests.time_limits import Stopwatch
+from tools.fuzz.codecs import mutate
+from tools.fuzz.wire_seeds import PROFILE, SCHEMA, SIGNATURE, TOKEN, URL, seeds
 
 SLOW = 2.0
 OPTIONS = ReadOptions(max_attempts=1, max_retry_seconds=0.1)
@@ -295,7 +295,7 @@ def run_one(name: str, data: bytes) -> bool:
         An error other than ``DeltaSharingError`` was raised, it took too long, or a message contained a secret.
     """
     clock = Stopwatch(time.process_time)
-    again = f"run again: python -m tests.fuzz.fuzz_wire --target {name} --input {data.hex()[:20000]}"
+    again = f"run again: python -m tools.fuzz.wire --target {name} --input {data.hex()[:20000]}"
     accepted = True
     real, Interrupt.sleep = Interrupt.sleep, lambda self, seconds: None  # type: ignore[method-assign, assignment]
     try:

@@ -182,7 +182,7 @@ def _life(folder: Path, profile: str, chance: random.Random) -> str:
 def _follower(folder: Path, profile: str, *, last: bool = False) -> Iterator[subprocess.Popen[bytes]]:
     with open(folder / "log", "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.soak.follow", str(folder), profile, "last" if last else ""],
+            [sys.executable, "-m", "tools.soak.follow", str(folder), profile, "last" if last else ""],
             stdout=log,
             stderr=log,
         )

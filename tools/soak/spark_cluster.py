@@ -23,9 +23,9 @@ import pyarrow as pa
 
 import delta_sharing_client as ds
 import mock_server
-from tests.soak.streams import session
 from tests.spark.streams import FEED, VECTORS
 from tests.tables import TableWriter
+from tools.soak.streams import session
 
 HELP = "read with two executors of a local cluster, with and without push-down, and compare every row"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.long_listing import ROWS
-from tests.soak.listing import serving
-from tests.soak.resources import PeakOfPython
-from tests.soak.streams import session
+from tools.soak.listing import serving
+from tools.soak.resources import PeakOfPython
+from tools.soak.streams import session
 
 HELP = "plan and count a table of a million files with Spark, and print how much memory this takes"
 

@@ -1,4 +1,4 @@
-"""Valid inputs of ``fuzz_wire``: responses of both formats, profiles, schemas, logs and filters."""
+"""Valid inputs of ``tools.fuzz.wire``: responses of both formats, profiles, schemas, logs and filters."""
 
 from __future__ import annotations
 

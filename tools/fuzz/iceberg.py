@@ -1,9 +1,7 @@
 """Damage the metadata of Iceberg tables: a read returns rows or raises a DeltaSharingError that names the file.
 
-::
-
-python -m tests.fuzz.fuzz_iceberg --seconds 60 # all kinds of damage python -m tests.fuzz.fuzz_iceberg --kind block
---seed 7 # one kind, repeatable
+    python -m tools.fuzz.iceberg --seconds 60             # all kinds of damage
+    python -m tools.fuzz.iceberg --kind block --seed 7    # one kind, repeatable
 
 Tables of Iceberg's Spark runtime are read with one file damaged: manifest lists and manifests as bytes, as the
 decompressed bytes of their blocks (with lengths and compression corrected), and truncated; table metadata and name
@@ -37,11 +35,11 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.loose import MALFORMED
 from delta_sharing_client.run.batches import Batches
 from mock_server.iceberg_avro import avro_block
-from tests.fuzz.fuzz_codecs import mutate
-from tests.fuzz.fuzz_wire import Failed, _dumps, damage_value
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
 from tests.places import Sent
 from tests.time_limits import Stopwatch
+from tools.fuzz.codecs import mutate
+from tools.fuzz.wire import Failed, _dumps, damage_value
 
 # Tables with each kind of deletes, a table of format version 1, one with a name mapping, and one with row lineage.
 TABLES = {
@@ -175,7 +173,7 @@ def _json(value: Any) -> bytes:
 
 def run_one(kind: str, seed: int) -> str:
     """Read one damaged table; return ``rows``, ``refused`` or ``malformed`` (by the catalog). Raises ``Failed``."""
-    again = f"run again: python -m tests.fuzz.fuzz_iceberg --kind {kind} --one {seed}"
+    again = f"run again: python -m tools.fuzz.iceberg --kind {kind} --one {seed}"
     name, metadata, path, data = damaged(kind, random.Random(seed))
     clock = Stopwatch(time.process_time)
     try:
@@ -213,9 +211,7 @@ def fuzz(kind: str, *, seed: int, seconds: float | None = None, inputs: int | No
         counts[run_one(kind, one)] += 1
         _, peak = tracemalloc.get_traced_memory()
         if peak - before > MOST_MEMORY:
-            raise Failed(
-                f"it took {peak >> 20} MiB\nrun again: python -m tests.fuzz.fuzz_iceberg --kind {kind} --one {one}"
-            )
+            raise Failed(f"it took {peak >> 20} MiB\nrun again: python -m tools.fuzz.iceberg --kind {kind} --one {one}")
     tracemalloc.stop()
     return counts
 

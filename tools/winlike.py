@@ -1,4 +1,4 @@
-"""Run tests as if on Windows: ``python -m tests.winlike [PYTEST-ARGUMENT ...]``; without arguments, the tests of files.
+"""Run tests as if on Windows: ``python -m tools.winlike [PYTEST-ARGUMENT ...]``; without arguments, the tests of files.
 
 Only code of this project meets the imitation. It lacks the names of the standard library that Windows lacks, sees
 ``os.name`` and ``sys.platform`` of Windows, can neither replace nor remove an open file, and cannot create files with

@@ -1,10 +1,8 @@
 """Feed damaged Parquet files to the scan engine, which must return rows or raise a DeltaSharingError that names table
 and file.
 
-::
-
-python -m tests.fuzz.fuzz_parquet --seconds 60 # workers in separate processes, restarted if they die python -m
-tests.fuzz.fuzz_parquet --input FILE --read 1 # one file, as kept after a failure
+    python -m tools.fuzz.parquet --seconds 60               # workers in separate processes, restarted if they die
+    python -m tools.fuzz.parquet --input FILE --read 1      # one file, as kept after a failure
 
 A worker process reads thousands of damaged files through ``run.scan``; only the HTTP request itself is replaced.
 These count as failures: any other exception, a process that dies, an input that takes more than ``SLOW`` seconds of
@@ -250,7 +248,7 @@ def supervise(seconds: float, seed: int, report: Callable[[str], object]) -> int
     stop = time.monotonic() + seconds
     while (left := stop - time.monotonic()) > 1:
         folder = Path(tempfile.mkdtemp(prefix="fuzz-parquet-"))
-        command = [sys.executable, "-m", "tests.fuzz.fuzz_parquet", "--worker", str(folder)]
+        command = [sys.executable, "-m", "tools.fuzz.parquet", "--worker", str(folder)]
         done = subprocess.run(
             [*command, "--seed", str(seed), "--seconds", str(left)], capture_output=True, text=True, check=False
         )

@@ -1,1 +1,0 @@
-"""Stress tests that take minutes, each a command: ``python -m tests.soak --help``."""

@@ -1,0 +1,1 @@
+"""Programs for developers: fuzzers, soaks, comparisons with other programs, and makers of committed tables."""

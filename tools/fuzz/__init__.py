@@ -1,0 +1,1 @@
+"""Fuzzers, each a command: ``docs/fuzzing.md`` describes them."""

@@ -1,0 +1,3 @@
+"""Give these comparisons, which only the commands in ``scripts/`` run, the fixtures of the tests."""
+
+pytest_plugins = ["tests.conftest"]

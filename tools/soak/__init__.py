@@ -1,0 +1,1 @@
+"""Stress tests that take minutes, each a command: ``python -m tools.soak --help``."""

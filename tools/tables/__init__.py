@@ -1,0 +1,1 @@
+"""The programs that made the committed tables, and a check of the logs that the client writes."""
