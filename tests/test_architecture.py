@@ -65,7 +65,7 @@ NOUNS_WITH_ONE_READER = {
     "storage/server_urls.py": "one of the places: files behind URLs that the server signs",
     "storage/signing.py": "a specification: AWS Signature Version 4",
     "spark/push_down.py": "the Java classes in the driver, and the check that they work",
-    "spark/served_table.py": "requests to the server for a relation; datasource.py has Spark's interface",
+    "spark/file_rows.py": "files of an asset as rows; datasource.py has Spark's interface",
 }
 
 

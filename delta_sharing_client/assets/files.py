@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from delta_sharing_client import optional
 from delta_sharing_client.assets.asset import Asset
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.local_paths import expanded
 
 if TYPE_CHECKING:
+    import pyspark.sql
+
     from delta_sharing_client.assets.directory import AsyncFileListing, Directory
     from delta_sharing_client.assets.download import Download
     from delta_sharing_client.assets.filesystem import AssetFileSystem
@@ -141,6 +144,40 @@ class FileAsset(Asset):
         from delta_sharing_client.assets.filesystem import AssetFileSystem
 
         return AssetFileSystem(self._directory)
+
+    def to_spark(
+        self,
+        spark: pyspark.sql.SparkSession | None = None,
+        path: str = "",
+        pattern: str | Sequence[str] | None = None,
+        *,
+        exclude: str | Sequence[str] = (),
+        recursive: bool = True,
+        columns: Sequence[str] | None = None,
+    ) -> pyspark.sql.DataFrame:
+        """Return files as rows of a Spark DataFrame, with the columns of Spark's source ``binaryFile`` (extra
+        ``spark``).
+
+        The columns are ``path`` (relative to the asset), ``modificationTime`` (null if the server does not state it),
+        ``length`` in bytes, and ``content``. The files are listed when a query runs. Executors download the content, of
+        files with at most 2 GiB, and only if the query needs it.
+
+        Parameters
+        ----------
+        spark:
+            The session; by default the active one.
+        path, pattern, exclude, recursive:
+            The files, as in ``files``.
+        columns:
+            The columns to read, for sessions without push-down; by default all.
+
+        Raises ``UsageError`` if PySpark is not installed, or there is no session, and the errors of ``files``. When the
+        DataFrame is used, Spark raises the errors of ``open``, and ``DataError`` for a file that has changed or gone
+        since it was listed.
+        """
+        files = {"path": path, "pattern": pattern, "exclude": exclude, "recursive": recursive}
+        module = optional.load("delta_sharing_client.spark.to_spark", "spark")
+        return module.files_to_spark(self, spark, files, columns)
 
     def store(self) -> Any:
         """Return the ``obstore`` store of the directory, which renews its credentials by itself.

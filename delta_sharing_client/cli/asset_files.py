@@ -210,29 +210,13 @@ def _noun(client: "SharingClient", name: "AssetName") -> str:
 
 
 def _split(profile: str | None, text: str) -> tuple[str | None, str, str]:
-    """Return the profile, the full name and the path. Profiles and paths may contain ``#`` and ``/``, but only the
-    ``#`` that ends a profile is followed by a full name."""
-    before: list[str] = []
-    rest = text
-    while "#" in rest and ("#" in rest.partition("/")[0] or not _is_full_name(rest.partition("/")[0])):
-        first, _, rest = rest.partition("#")
-        before.append(first)
-    if named := "#".join(before):
-        if profile is not None and named != profile:
-            raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
-        profile = named
-    name, _, path = rest.partition("/")
-    return profile, name, path
+    """Return the profile, the full name and the path."""
+    from delta_sharing_client.protocol.names import split_files_url
 
-
-def _is_full_name(text: str) -> bool:
-    from delta_sharing_client.protocol.names import AssetName
-
-    try:
-        AssetName.parse(text, "asset")
-    except UsageError:
-        return False
-    return True
+    named, name, path = split_files_url(text)
+    if named is not None and profile not in (None, named):
+        raise UsageError(f"Two profiles were given, {profile!r} and {named!r}; give one of them.")
+    return named or profile, name, path
 
 
 def _storage_options(settings: Sequence[str] | None) -> dict[str, str]:

@@ -106,6 +106,21 @@ def split_table_url(url: str) -> tuple[str | None, str]:
     return profile or None, name
 
 
+def split_files_url(url: str) -> tuple[str | None, str, str]:
+    """Split ``[<profile>#]share.schema.name[/path]``, the address of files of an asset.
+
+    Returns the profile's path or URL (``None`` if there is none), the name as written, and the path. All three may
+    contain ``#``, and profiles and paths ``/``; only the ``#`` that ends a profile is followed by a full name.
+    """
+    before: list[str] = []
+    rest = url
+    while "#" in rest and ("#" in rest.partition("/")[0] or _FULL_NAME.fullmatch(rest.partition("/")[0]) is None):
+        first, _, rest = rest.partition("#")
+        before.append(first)
+    name, _, path = rest.partition("/")
+    return "#".join(before) or None, name, path
+
+
 def _with_article(kind: str) -> str:
     return f"{'An' if kind[0] in 'aeiou' else 'A'} {kind}"
 

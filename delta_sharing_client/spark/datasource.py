@@ -3,6 +3,7 @@ users."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import logging
@@ -10,7 +11,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -38,7 +39,7 @@ from delta_sharing_client.run.partitions import (
     read_size,
     send_together,
 )
-from delta_sharing_client.spark import self_check, session_credentials
+from delta_sharing_client.spark import file_rows, self_check, session_credentials
 from delta_sharing_client.spark.pushed import LoadedTable, Pushed
 from delta_sharing_client.spark.served_table import ServedTable, naming_times, told
 from delta_sharing_client.spark.source_options import SparkOptions
@@ -108,18 +109,29 @@ def one_sentence(wanted: bool = True) -> Iterator[None]:
         raise
 
 
-class FilePartition(InputPartition):
-    """A part of a plan. Its repr shows neither URLs nor credentials; its pickle contains both."""
+class ReadablePart(Protocol):
+    """What one task reads. It can be pickled."""
 
-    def __init__(self, part: Partition) -> None:
+    def read(self) -> contextlib.AbstractContextManager[Iterator[pa.RecordBatch]]:
+        """Return the rows, in a ``with`` block."""
+
+
+class FilePartition(InputPartition):
+    """A part of a plan. Its repr shows neither URLs nor credentials; its pickle contains both.
+
+    ``size`` has the bytes and the rows of the part, as far as they are known.
+    """
+
+    def __init__(self, part: ReadablePart, size: tuple[int | None, int | None] = (None, None)) -> None:
         super().__init__(None)
         self.part = part
+        self._size = size
 
     def __repr__(self) -> str:
         return f"File{self.part!r}"
 
     def __reduce__(self) -> tuple[Callable[..., FilePartition], tuple[str, bytes]]:
-        size, rows = read_size(self.part)
+        size, rows = self._size
         # Spark's pickler inspects every object in Python, which is slow. So the part is pickled here; objects that need
         # Spark's pickler were pickled before (``send_together``).
         return _labelled, (f"{SIZE_LABEL}{_digits(size)} {_digits(rows)}", pickle.dumps(self.part))
@@ -165,7 +177,7 @@ def plan_packed(found: Plan, tasks: PackedTasks, options: SparkOptions) -> list[
 
 def _file_partitions(parts: list[Partition]) -> list[FilePartition]:
     send_together(parts, cloudpickle.dumps)
-    return [FilePartition(part) for part in parts]
+    return [FilePartition(part, read_size(part)) for part in parts]
 
 
 def warn_of_large_read(files: int, size: int, options: SparkOptions, *, narrowed: bool) -> None:
@@ -216,7 +228,30 @@ def telling(table: str) -> Iterator[None]:
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class BatchReader(DataSourceReader):
+class PlanningReader(DataSourceReader):
+    """Plans a batch read of some columns; tasks read the partitions with ``TaskReader``."""
+
+    _columns: Columns
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+        return TaskReader, (self._columns.schema,)
+
+    @abc.abstractmethod
+    def plan(self) -> list[FilePartition]:
+        """Request what is read, and return it packed into partitions."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the same partitions as ``plan``."""
+        with one_sentence():
+            return self.plan()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``partition``."""
+        return TaskReader(self._columns.schema).read(partition)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class BatchReader(PlanningReader):
     """Reads a snapshot or a change feed.
 
     It does not override ``pushFilters``: Spark keeps the last pushed filters for every later scan of the same
@@ -224,17 +259,8 @@ class BatchReader(DataSourceReader):
     """
 
     _table: ServedTable
-    _columns: Columns
     _version: int
     _is_narrowed: bool = False
-
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
-        return TaskReader, (self._columns.schema,)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the same partitions as ``plan``."""
-        with one_sentence():
-            return self.plan()
 
     def plan(self) -> list[FilePartition]:
         """Request the files from the server, and return them packed into partitions."""
@@ -249,9 +275,19 @@ class BatchReader(DataSourceReader):
         warn_of_large_read(len(plan.tasks), plan.bytes, options, narrowed=self._is_narrowed)
         return plan_partitions(plan, options)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``partition``."""
-        return TaskReader(self._columns.schema).read(partition)
+
+@dataclasses.dataclass(eq=False, repr=False)
+class FilesReader(PlanningReader):
+    """Reads files of a volume, a skill or a version of a model as rows."""
+
+    _options: SparkOptions
+    _version: int
+
+    def plan(self) -> list[FilePartition]:
+        """List the files, and return them packed into partitions."""
+        wanted = [path[0] for path in self._columns.paths or ()]
+        parts = file_rows.plan_files(self._options, self._version, wanted, LEAST_PARTITION)
+        return [FilePartition(found.part, (found.bytes, found.rows)) for found in parts]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -446,7 +482,7 @@ class DeltaSharingSource(DataSource):
         assert self._described is not None
         return LoadedTable.of(self._described)
 
-    def reader(self, schema: StructType) -> BatchReader | CheckReader:
+    def reader(self, schema: StructType) -> PlanningReader | CheckReader:
         """Return the reader of a batch query."""
         self._has_reader = True
         if self_check.OPTION in self.options:
@@ -454,8 +490,8 @@ class DeltaSharingSource(DataSource):
         with one_sentence(self._by_spark):
             return self.batch_reader(schema)
 
-    def batch_reader(self, schema: StructType) -> BatchReader:
-        """Return the reader of the shared table. This sends a request if ``schema`` was not called."""
+    def batch_reader(self, schema: StructType) -> PlanningReader:
+        """Return the reader of the shared table or files. This sends a request if ``schema`` was not called."""
         options = self._parsed.for_batch()
         operation = Operation.CHANGES if options.read_change_feed else Operation.SNAPSHOT
         version, loaded = options.loaded_version, options.loaded
@@ -467,8 +503,10 @@ class DeltaSharingSource(DataSource):
         if options.loaded_version is not None:
             check_unchanged(loaded.schema_string, options, schema, str(options.table))
         columns = narrowed_columns(loaded.schema_string, options, schema)
+        if options.files is not None:
+            return FilesReader(columns, options, version)
         whole = relation_columns(loaded.schema_string, options).schema
-        return BatchReader(ServedTable(options, operation), columns, version, columns.schema != whole)
+        return BatchReader(columns, ServedTable(options, operation), version, columns.schema != whole)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         """Return the reader of a streaming query."""
@@ -495,6 +533,8 @@ class DeltaSharingSource(DataSource):
 
     def _describe(self, operation: Operation) -> TableHead:
         read = self._parsed.read
+        if self._parsed.files is not None:
+            return file_rows.describe(self._parsed)
         with contextlib.closing(ServedTable(self._parsed, operation)) as table, naming_times(self._parsed):
             if read.version is None and read.timestamp is None:
                 return table.describe_loaded(self._parsed.loaded_version)

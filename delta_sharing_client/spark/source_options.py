@@ -18,14 +18,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar, Union
+from typing import Any, TypeVar
 
 import msgspec
 
-from delta_sharing_client.columns import ColumnName, split_names
+from delta_sharing_client.columns import ColumnName
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.follow.follow_request import FollowRequest, OnChange, Start
-from delta_sharing_client.instants import parse_instant, to_instant
+from delta_sharing_client.follow.follow_request import FollowRequest, OnChange
+from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.options import (
     AccessMode,
     FileIdHash,
@@ -36,11 +36,32 @@ from delta_sharing_client.options import (
     VariantAs,
 )
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
-from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.protocol.names import AssetName, split_table_url
+from delta_sharing_client.protocol.asset_kinds import BY_NOUN, TABLE
+from delta_sharing_client.protocol.names import AssetName, split_files_url, split_table_url
 from delta_sharing_client.protocol.profile import ENVIRONMENT_VARIABLE, Profile
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.spark import file_options
+from delta_sharing_client.spark.file_options import FileOptions
+from delta_sharing_client.spark.option_values import (
+    Option,
+    by_name,
+    parse_columns,
+    parse_condition,
+    parse_count,
+    parse_flag,
+    parse_given,
+    parse_names,
+    parse_positive,
+    parse_product,
+    parse_seconds,
+    parse_size,
+    parse_starting_version,
+    parse_text,
+    parse_timeout,
+    parse_timestamp,
+    parse_version,
+    parser_of,
+)
 from delta_sharing_client.spark.pushed import LoadedTable, Pushed, not_for_users
 
 LEAST_VERSION_INTERVAL = 10
@@ -74,10 +95,11 @@ class SparkOptions(FollowRequest):
 
     ``read`` is not yet bound to a schema; its columns, filter, limit and response format also apply to change feeds
     and, except for the limit, to streams. ``limits`` are the fields of ``ReadOptions`` that were set; ``max_files`` and
-    ``max_bytes`` are ``None`` if they were not set; ``version_interval`` and ``max_outage`` are in seconds. Four
-    fields are set by us and not by users: ``pushed`` has the predicates and limit of one scan, ``loaded_version`` the
-    version when the DataFrame was created, ``loaded`` what the server stated about the table then, and ``tell`` the
-    request of a catalog.
+    ``max_bytes`` are ``None`` if they were not set; ``version_interval`` and ``max_outage`` are in seconds. ``files``
+    is ``None`` for a table; otherwise ``table`` is the name of the asset whose files are read. Four fields are set by
+    us and not by users: ``pushed`` has the predicates and limit of one scan, ``loaded_version`` the version when the
+    DataFrame was created, ``loaded`` what the server stated about the table then, and ``tell`` the request of a
+    catalog.
     """
 
     profile: Profile
@@ -92,6 +114,7 @@ class SparkOptions(FollowRequest):
     loaded_version: int | None = None
     loaded: LoadedTable | None = None
     tell: str | None = None
+    files: FileOptions | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -101,16 +124,17 @@ class SparkOptions(FollowRequest):
         cannot be read.
         """
         given = _known(_with_settings(_with_query(options)))
-        found = {**_parsed(_OPTIONS, given), **_parsed(_OWN, given)}
+        found = {**parse_given(_OPTIONS, given), **parse_given(_OWN, given)}
         _one_of(given, "startingVersion", "startingTimestamp")
         _one_of(given, "endingVersion", "endingTimestamp")
         _one_of(given, "versionAsOf", "timestampAsOf")
-        profile, table = _source(given, found.pop("table", None))
+        profile, table, folder = _source(given, found.pop("table", None))
         result = cls(
             profile=profile,
             table=table,
-            read=ScanRequest(**_parsed(_READ, given)),
-            limits=_parsed(_LIMITS, given),
+            files=FileOptions.parse(given, folder),
+            read=ScanRequest(**parse_given(_READ, given)),
+            limits=parse_given(_LIMITS, given),
             read_change_feed=any(_is_true(given, name) for name in ("readChangeFeed", "readChangeData")),
             on_change=_on_change(given),
             **{"parallelism": os.cpu_count() or 1, **found},
@@ -161,8 +185,8 @@ class SparkOptions(FollowRequest):
         return self
 
     def for_stream(self) -> SparkOptions:
-        """Return ``self`` if a stream can use it. Raises ``UsageError`` for time travel, an end, a limit, row lineage
-        or directory access."""
+        """Return ``self`` if a stream can use it. Raises ``UsageError`` for time travel, an end, a limit, row
+        lineage, files of an asset or directory access."""
         if self.read.version is not None or self.read.timestamp is not None:
             raise UsageError(
                 "Cannot time travel streams. Use option 'startingVersion' or 'startingTimestamp' instead of "
@@ -173,6 +197,7 @@ class SparkOptions(FollowRequest):
             ("endingTimestamp", self.ending_timestamp is not None),
             ("limit", self.read.limit is not None),
             ("rowLineage", self.read.row_lineage),
+            ("asset", self.files is not None),
         ):
             if is_set:
                 raise UsageError(f"Option '{name}' is not for streams; leave it out, or read with 'spark.read'.")
@@ -219,15 +244,9 @@ class SparkOptions(FollowRequest):
             )
 
 
-class _Option(NamedTuple):
-    name: str
-    field: str
-    parse: Callable[[str, str], object]
-
-
 def names() -> list[str]:
     """Return every option name, as documented."""
-    tables = (_READ, _LIMITS, _OPTIONS)
+    tables = (_READ, _LIMITS, _OPTIONS, file_options.OPTIONS)
     valued = (option.name for table in tables for option in table.values())
     return sorted([*valued, *_FLAGS, "path", _PROFILE, *_CREDENTIALS], key=str.lower)
 
@@ -273,174 +292,49 @@ def profile_of(options: Mapping[str, str]) -> Profile:
     return _profile(None, _with_settings(options), None)
 
 
-_Name = Union[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]]
-_Names = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
-_AMOUNT = re.compile(r"(\d{1,19})\s*([a-z]*)")
-_BYTES = {"": 1, "b": 1}
-_BYTES |= {unit + tail: 1024**power for power, unit in enumerate("kmgtp", 1) for tail in ("", "b")}
-_SECONDS = {"": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60}
-_SECONDS |= {"h": 3600, "hour": 3600, "hours": 3600, "d": 86_400, "day": 86_400, "days": 86_400}
-
-
-def _invalid(name: str, value: str, expected: str) -> UsageError:
-    return UsageError(f"Invalid value '{value}' for option '{name}': it must be {expected}.")
-
-
-def _parse_text(name: str, value: str) -> str:
-    if not value.strip():
-        raise UsageError(f"Invalid value '{value}' for option '{name}': it must not be empty.")
-    return value
-
-
-def _parse_product(name: str, value: str) -> str | None:
-    """Return ``value`` if it can be part of a User-Agent; ``None`` if it is empty."""
-    if not re.fullmatch(r"[ -~]*", value):
-        raise _invalid(name, value, "printable ASCII characters")
-    return value.strip() or None
-
-
-def _parse_flag(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise _invalid(name, value, "'true' or 'false'")
-    return value.lower() == "true"
-
-
-def _parse_count(
-    name: str, value: str, least: int = 0, expected: str = "an integer greater than or equal to zero"
-) -> int:
-    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", value) or not least <= int(value) < 2**63:
-        raise _invalid(name, value, expected)
-    return int(value)
-
-
-def _parse_version(name: str, value: str) -> int | str:
-    """Parse the number of a version or snapshot, or the name of a branch or tag."""
-    is_name = re.fullmatch(r"\s*[+-]?\d*\s*", value) is None
-    return value if is_name else _parse_count(name, value)
-
-
-_parse_positive = functools.partial(_parse_count, least=1, expected="a positive integer")
-
-
-def _parse_starting_version(name: str, value: str) -> Start:
-    if value == "latest":
-        return "latest"
-    return _parse_count(name, value, 0, "'latest' or an integer that must be greater than or equal to zero")
-
-
-def _parse_amount(name: str, value: str, units: Mapping[str, int], least: int, expected: str) -> int:
-    match = _AMOUNT.fullmatch(value.strip().lower())
-    found = int(match[1]) * units[match[2]] if match and match[2] in units else -1
-    if not least <= found < 2**63:
-        raise _invalid(name, value, expected)
-    return found
-
-
-# A size in bytes has the JVM's form: 12, 12k or 10g. A duration is a number of seconds, or 30s, 5m or 1h.
-_parse_size = functools.partial(_parse_amount, units=_BYTES, least=1, expected="a size configuration such as '10g'")
-_parse_seconds = functools.partial(_parse_amount, units=_SECONDS, least=0, expected="a number of seconds such as '30s'")
-
-
-def _parse_timeout(name: str, value: str) -> int:
-    found = _parse_seconds(name, value)
-    if not found:
-        raise _invalid(name, value, "a second or more")
-    return found
-
-
-def _parse_timestamp(name: str, value: str) -> str:
-    """Parse a timestamp, and return it in ISO 8601 in UTC; a start is moved to the next whole millisecond.
-
-    A timestamp without a zone is in UTC, because a data source does not know the session's time zone.
-    """
-    return to_instant(value, name, up=name == "startingTimestamp")
-
-
-def _columns(name: str, value: str) -> tuple[ColumnName, ...]:
-    if value.lstrip().startswith("["):
-        return _json_columns(name, value)
-    found = split_names(value)
-    if found is None:
-        raise _invalid(name, value, "names separated by commas, such as 'id, `a,b`'")
-    return tuple(found)
-
-
-def _json_columns(name: str, value: str) -> tuple[ColumnName, ...]:
-    try:
-        return msgspec.json.decode(value, type=_Names)
-    except msgspec.DecodeError:
-        expected = "a JSON array of names; an array in it is the path of a nested column"
-        raise _invalid(name, value, expected) from None
-
-
-def _filter(name: str, value: str) -> Expression | None:
-    return parse_filter(_parse_text(name, value))
-
-
-def _parse_names(name: str, value: str) -> AssetName:
-    try:
-        return AssetName(*msgspec.json.decode(value, type=tuple[str, str, str]))
-    except msgspec.DecodeError:
-        raise not_for_users(name) from None
-
-
-def _enum(kind: type[enum.Enum]) -> Callable[[str, str], object]:
-    def parse(name: str, value: str) -> object:
-        try:
-            return kind(value)
-        except ValueError:
-            raise _invalid(name, value, f"one of {', '.join(repr(member.value) for member in kind)}") from None
-
-    return parse
-
-
-def _table(*options: _Option) -> dict[str, _Option]:
-    return {option.name.lower(): option for option in options}
-
-
-_READ = _table(
-    _Option("columns", "columns", _columns),
-    _Option("filter", "filter", _filter),
-    _Option("limit", "limit", _parse_count),
-    _Option("versionAsOf", "version", _parse_version),
-    _Option("timestampAsOf", "timestamp", _parse_timestamp),
-    _Option("rowLineage", "row_lineage", _parse_flag),
-    _Option("responseFormat", "response_format", _enum(ResponseFormat)),
+_READ = by_name(
+    Option("columns", "columns", parse_columns),
+    Option("filter", "filter", parse_condition),
+    Option("limit", "limit", parse_count),
+    Option("versionAsOf", "version", parse_version),
+    Option("timestampAsOf", "timestamp", parse_timestamp),
+    Option("rowLineage", "row_lineage", parse_flag),
+    Option("responseFormat", "response_format", parser_of(ResponseFormat)),
 )
-_LIMITS = _table(
-    _Option("maxAttempts", "max_attempts", _parse_positive),
-    _Option("maxRetrySeconds", "max_retry_seconds", _parse_seconds),
-    _Option("connectTimeout", "connect_timeout", _parse_timeout),
-    _Option("readTimeout", "read_timeout", _parse_timeout),
-    _Option("totalTimeout", "total_timeout", _parse_timeout),
-    _Option("accessMode", "access_mode", _enum(AccessMode)),
-    _Option("tableFormat", "table_format", _enum(TableFormat)),
-    _Option("fileIdHash", "file_id_hash", _enum(FileIdHash)),
-    _Option("invalidText", "invalid_text", _enum(InvalidText)),
-    _Option("asyncQuery", "async_query", _parse_flag),
+_LIMITS = by_name(
+    Option("maxAttempts", "max_attempts", parse_positive),
+    Option("maxRetrySeconds", "max_retry_seconds", parse_seconds),
+    Option("connectTimeout", "connect_timeout", parse_timeout),
+    Option("readTimeout", "read_timeout", parse_timeout),
+    Option("totalTimeout", "total_timeout", parse_timeout),
+    Option("accessMode", "access_mode", parser_of(AccessMode)),
+    Option("tableFormat", "table_format", parser_of(TableFormat)),
+    Option("fileIdHash", "file_id_hash", parser_of(FileIdHash)),
+    Option("invalidText", "invalid_text", parser_of(InvalidText)),
+    Option("asyncQuery", "async_query", parse_flag),
 )
-_OPTIONS = _table(
-    _Option("changeFeedColumns", "change_columns", _enum(ChangeColumns)),
-    _Option("startingVersion", "starting_version", _parse_starting_version),
-    _Option("startingTimestamp", "starting_timestamp", _parse_timestamp),
-    _Option("endingVersion", "ending_version", _parse_count),
-    _Option("endingTimestamp", "ending_timestamp", _parse_timestamp),
-    _Option("maxFilesPerTrigger", "max_files", _parse_positive),
-    _Option("maxBytesPerTrigger", "max_bytes", _parse_size),
-    _Option("maxVersionsPerRpc", "max_versions_per_rpc", _parse_positive),
-    _Option("queryTableVersionIntervalSeconds", "version_interval", _parse_seconds),
-    _Option("maxPartitionBytes", "max_partition_bytes", _parse_size),
-    _Option("parallelism", "parallelism", _parse_positive),
-    _Option("callerOrg", "caller_org", _parse_product),
-    _Option("maxOutage", "max_outage", _parse_seconds),
+_OPTIONS = by_name(
+    Option("changeFeedColumns", "change_columns", parser_of(ChangeColumns)),
+    Option("startingVersion", "starting_version", parse_starting_version),
+    Option("startingTimestamp", "starting_timestamp", parse_timestamp),
+    Option("endingVersion", "ending_version", parse_count),
+    Option("endingTimestamp", "ending_timestamp", parse_timestamp),
+    Option("maxFilesPerTrigger", "max_files", parse_positive),
+    Option("maxBytesPerTrigger", "max_bytes", parse_size),
+    Option("maxVersionsPerRpc", "max_versions_per_rpc", parse_positive),
+    Option("queryTableVersionIntervalSeconds", "version_interval", parse_seconds),
+    Option("maxPartitionBytes", "max_partition_bytes", parse_size),
+    Option("parallelism", "parallelism", parse_positive),
+    Option("callerOrg", "caller_org", parse_product),
+    Option("maxOutage", "max_outage", parse_seconds),
 )
 # Our own classes in the driver set these for each scan, so they are not documented.
-_OWN = _table(
-    _Option("pushed", "pushed", Pushed.parse),
-    _Option("loadedVersion", "loaded_version", functools.partial(_parse_count, least=-1)),
-    _Option("loaded", "loaded", LoadedTable.parse),
-    _Option("tell", "tell", _parse_text),
-    _Option("table", "table", _parse_names),
+_OWN = by_name(
+    Option("pushed", "pushed", Pushed.parse),
+    Option("loadedVersion", "loaded_version", functools.partial(parse_count, least=-1)),
+    Option("loaded", "loaded", LoadedTable.parse),
+    Option("tell", "tell", parse_text),
+    Option("table", "table", parse_names),
 )
 # Options that a query may set for a table of a catalog or of a table definition: how much is read, and how. The
 # location and the credentials are fixed, so that no query sends a token to another server.
@@ -482,14 +376,14 @@ _CREDENTIALS = (
 )
 _SHARING = "spark.delta.sharing"
 SETTINGS: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    f"{_SHARING}.network.numRetries": ("maxAttempts", lambda name, value: _parse_count(name, value) + 1),
+    f"{_SHARING}.network.numRetries": ("maxAttempts", lambda name, value: parse_count(name, value) + 1),
     f"{_SHARING}.network.maxRetryDuration": (
         "maxRetrySeconds",
-        lambda name, value: math.ceil(_parse_count(name, value) / 1000),
+        lambda name, value: math.ceil(parse_count(name, value) / 1000),
     ),
-    f"{_SHARING}.network.timeout": ("readTimeout", _parse_timeout),
-    f"{_SHARING}.network.useAsyncQuery": ("asyncQuery", _parse_flag),
-    f"{_SHARING}.streaming.queryTableVersionIntervalSeconds": ("queryTableVersionIntervalSeconds", _parse_seconds),
+    f"{_SHARING}.network.timeout": ("readTimeout", parse_timeout),
+    f"{_SHARING}.network.useAsyncQuery": ("asyncQuery", parse_flag),
+    f"{_SHARING}.streaming.queryTableVersionIntervalSeconds": ("queryTableVersionIntervalSeconds", parse_seconds),
 }
 """The settings of the JVM connector that are used here: the option that each one sets, and the parser of its value."""
 PROFILE_SETTING = f"{_SHARING}.profile"
@@ -509,10 +403,6 @@ _ELSEWHERE = {
     "provider": "CREATE TABLE keeps no options of a Python data source; write CREATE TEMPORARY VIEW instead, or use "
     "add_spark_jar",
 }
-
-
-def _parsed(table: Mapping[str, _Option], given: Mapping[str, str]) -> dict[str, Any]:
-    return {option.field: option.parse(option.name, given[key]) for key, option in table.items() if key in given}
 
 
 def _texts(given: dict[str, str], name: str) -> dict[str, str]:
@@ -587,7 +477,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(f"Unknown option '{key}'. {_near(key, spelled)}")
     for name in _FLAGS:
         if name.lower() in given:
-            _parse_flag(name, given[name.lower()])
+            parse_flag(name, given[name.lower()])
     if given.get("failondataloss", "true").lower() == "false":
         raise UsageError("Option 'failOnDataLoss' must be 'true', because this source never skips data that is gone.")
     return given
@@ -619,21 +509,26 @@ def _on_change(given: Mapping[str, str]) -> OnChange:
     return next((policy for policy in strongest_first if _is_true(given, policy.value)), OnChange.FAIL)
 
 
-def _source(given: Mapping[str, str], named: AssetName | None) -> tuple[Profile, AssetName]:
+def _source(given: Mapping[str, str], named: AssetName | None) -> tuple[Profile, AssetName, str]:
+    """Return the profile, the name of the table or asset, and a path in the asset."""
     if named is not None:
-        return _profile(None, given, None), named
-    path = given.get("path", "").strip()
+        return _profile(None, given, None), named, ""
+    noun, path = given.get("asset", TABLE.noun), given.get("path", "").strip()
     if not path:
-        raise UsageError("'path' is not specified: write load('<profile file>#<share>.<schema>.<table>').")
-    source, name = split_table_url(path) if "#" in path else (None, path)
+        raise UsageError(f"'path' is not specified: write load('<profile file>#<share>.<schema>.<{noun}>').")
+    source, name, folder = None, path, ""
+    if noun != TABLE.noun:
+        source, name, folder = split_files_url(path)
+    elif "#" in path:
+        source, name = split_table_url(path)
     try:
-        table = AssetName.parse(name)
+        table = AssetName.parse(name, noun)
     except UsageError as error:
         near = ""
         with contextlib.suppress(DeltaSharingError):
-            near = RestClient(_profile(source, given, None)).near_names(name)
+            near = RestClient(_profile(source, given, None)).near_names(name, (BY_NOUN.get(noun, TABLE),))
         raise UsageError(f"The path '{path}' is not valid. {error.message} {near}".rstrip()) from None
-    return _profile(source, given, path), table
+    return _profile(source, given, path), table, folder
 
 
 def _profile(source: str | None, given: Mapping[str, str], path: str | None) -> Profile:
@@ -675,5 +570,5 @@ def _profile_fields(inline: Mapping[str, str]) -> dict[str, object]:
     if kind is not None or fields["shareCredentialsVersion"] == 2:
         fields["type"] = kind or "bearer_token"
     if "expirationTime" in inline:
-        fields["expirationTime"] = _parse_timestamp("expirationTime", inline["expirationTime"])
+        fields["expirationTime"] = parse_timestamp("expirationTime", inline["expirationTime"])
     return fields

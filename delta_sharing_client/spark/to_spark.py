@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.spark import push_down, session_credentials
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, DeltaSharingAlias, DeltaSharingSource
+from delta_sharing_client.spark.file_options import FileOptions
 from delta_sharing_client.spark.source_options import (
     SETTINGS,
     SparkOptions,
@@ -37,6 +39,8 @@ from delta_sharing_client.spark.spark_sessions import context_of
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 
 if TYPE_CHECKING:
+    from delta_sharing_client.assets.files import FileAsset
+    from delta_sharing_client.protocol.profile import Profile
     from delta_sharing_client.reads import Read
 
 # Read options that may be necessary to reach the server or the storage, but that the data source lacks.
@@ -52,24 +56,41 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 
     The executors read the rows when a query runs; all queries read the files that the first one planned.
     """
+    return _frame(spark, read.rest.profile, read.options, str(read.table), asked(read.request))
+
+
+def files_to_spark(
+    asset: FileAsset, spark: SparkSession | None, files: Mapping[str, Any], columns: Sequence[str] | None
+) -> DataFrame:
+    """Return files of ``asset`` as rows, on ``spark`` or the active session; ``files`` are the parameters of its method
+    ``files``."""
+    choice = FileOptions.of(asset, **files)
+    narrowed = {} if columns is None else {"columns": json.dumps(list(columns))}
+    path = f"{asset.full_name}/{choice.folder}"
+    return _frame(spark, asset.rest.profile, asset.options, path, {**choice.texts(), **narrowed})
+
+
+def _frame(
+    spark: SparkSession | None, profile: Profile, limited: ReadOptions, path: str, reading: Mapping[str, object]
+) -> DataFrame:
+    """Return a read of ``path``, which the options ``reading`` describe, with the limits in ``limited``."""
     if spark is not None and not hasattr(spark, "createDataFrame"):
         raise UsageError(f"Expected a Spark session, found {type(spark).__name__}; omit it to use the active session.")
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_workers(session)
     options = {
-        **asked(read.request),
+        **reading,
         "parallelism": _parallelism(session),
         "maxPartitionBytes": session.conf.get("spark.sql.files.maxPartitionBytes"),
         **of_settings({name: session.conf.get(name, None) for name in SETTINGS}),
-        **limits(read.options),
+        **limits(limited),
     }
-    profile = read.rest.profile
     fields = session_credentials.fields_of(profile)
-    beyond = {name: getattr(read.options, name) for name in _BEYOND}
+    beyond = {name: getattr(limited, name) for name in _BEYOND}
     unsaid = {name: value for name, value in beyond.items() if value != getattr(ReadOptions(), name)}
     given = {name: str(value) for name, value in options.items() if value is not None}
     inline = fields or {"endpoint": profile.endpoint, "bearerToken": "-"}
-    parsed = SparkOptions.parse({**given, **inline, "path": str(read.table)})
+    parsed = SparkOptions.parse({**given, **inline, "path": path})
     parsed = dataclasses.replace(parsed, profile=profile, limits={**parsed.limits, **unsaid}).for_batch()
     source = DeltaSharingAlias({}, parsed)
     # Sends the request here, so that errors are raised by this library directly.
@@ -80,9 +101,9 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
     given |= {"loadedVersion": str(source.described_version), "loaded": source.loaded.text()}
     push_down.register(session)
     if not push_down.works(session):
-        return session.read.format(DeltaSharingAlias.name()).schema(schema).options(**given).load(str(read.table))
+        return session.read.format(DeltaSharingAlias.name()).schema(schema).options(**given).load(path)
     with push_down.classes(session) as reader:
-        frame = reader.schema(schema).options(**given).load(str(read.table))
+        frame = reader.schema(schema).options(**given).load(path)
     # Some operations, such as writeTo, resolve the frame's own plan again, after Spark has lost sight of the classes.
     # The plan of a frame made from it is resolved.
     return frame if context_of(session) is None else frame.select("*")

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from delta_sharing_client.errors import ProfileError, UsageError
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.spark.datasource import DeltaSharingSource
+from delta_sharing_client.spark.file_options import OPTIONS as FILE_OPTIONS
 from delta_sharing_client.spark.source_options import (
     SETTINGS,
     ChangeColumns,
@@ -83,6 +84,7 @@ NOT_OF_QUERIES = {
     *("path", "profile", "endpoint", "icebergEndpoint", "bearerToken", "username", "password", "expirationTime"),
     *("tokenEndpoint", "clientId", "clientSecret", "scope", "type", "shareCredentialsType", "shareCredentialsVersion"),
     *("columns", "versionAsOf", "timestampAsOf"),
+    *(option.name for option in FILE_OPTIONS.values()),
 }
 VALUES = {
     **dict.fromkeys(("rowLineage", "readChangeFeed", "readChangeData"), "false"),
