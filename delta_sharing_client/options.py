@@ -121,7 +121,8 @@ class ReadOptions:
         so large that a gateway would cancel the request. Servers without this feature respond immediately.
     progress:
         ``None`` shows a progress bar in terminals and notebooks if the read is long; a bool forces it on or off. A
-        function is called with a ``Progress`` a few times per second, in its own thread, and once at the end.
+        function is called with a ``Progress`` a few times per second, in its own thread, and once at the end; a pickle
+        has ``False`` in its place, because it belongs to this process.
     variant_as:
         The form of ``variant`` columns in the result.
     invalid_text:
@@ -191,6 +192,10 @@ class ReadOptions:
         shown = (getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _MAY_BE_SECRET)
         hidden = (text for name in _MAY_BE_SECRET for text in _texts(getattr(self, name)))
         return hash((*shown, secret_hash(*hidden)))
+
+    def __getstate__(self) -> list[object]:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return list((values | {"progress": False} if callable(self.progress) else values).values())
 
     def __post_init__(self, cache_directory: LocalPath | None, cache_bytes: int | None) -> None:
         for name, given in (("cache_directory", cache_directory), ("cache_bytes", cache_bytes)):

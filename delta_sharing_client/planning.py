@@ -33,6 +33,7 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.formats import by_format
 from delta_sharing_client.http.retry import RETRIED_STATUSES
 from delta_sharing_client.options import AccessMode, ReadOptions
@@ -57,7 +58,7 @@ from delta_sharing_client.protocol.query import (
 from delta_sharing_client.protocol.rest import RestClient
 
 if TYPE_CHECKING:
-    from delta_sharing_client.fetch.source import UrlSource
+    from delta_sharing_client.fetch.place import Place
     from delta_sharing_client.storage.directory_read import CommitFacts
 
 _log = logging.getLogger(__name__)
@@ -245,7 +246,8 @@ def _ask(
     # The refresh token comes at the end of the response; until then, URLs are renewed by requesting the version.
     urls = RefreshingUrls(rest, table, query, response)
     is_whole = query.json_predicate_hints is None and query.limit_hint is None
-    return response, _state(rest, table, response.head, urls), is_whole
+    place = SignedUrls(options, rest.allowed_data, str(table), urls)
+    return response, _state(rest, table, response.head, place), is_whole
 
 
 def _named(
@@ -350,7 +352,8 @@ class _Feed:
 
     def _whole(self, actions: Iterable[TableAction]) -> ScanPlan:
         urls = RefreshingUrls(self.rest, self.table, self.query, self.response)
-        state = _state(self.rest, self.table, self.response.head, urls)
+        place = SignedUrls(self.options, self.rest.allowed_data, str(self.table), urls)
+        state = _state(self.rest, self.table, self.response.head, place)
         request = dataclasses.replace(self.request, of_view=self.response.head.is_view)
         with self.response:
             return plan_changes(state, actions, request, self.options)
@@ -361,7 +364,8 @@ class _Feed:
             return None
         try:
             self.check(feed.end)
-            state = dataclasses.replace(_state(self.rest, self.table, feed.end, feed.urls), version=feed.last)
+            place = SignedUrls(self.options, self.rest.allowed_data, str(self.table), feed.urls)
+            state = dataclasses.replace(_state(self.rest, self.table, feed.end, place), version=feed.last)
             stream = stream_changes(state, self._parts(feed), self.request, self.options)
         except DeltaSharingError:
             # The request may not fit the end of the range because the schema changes within the range. The complete
@@ -526,14 +530,13 @@ def _described(rest: RestClient, table: AssetName, request: ScanRequest) -> _Col
     return _columns_of(head.metadata)
 
 
-def _state(rest: RestClient, table: AssetName, head: TableHead, urls: UrlSource | None = None) -> TableState:
+def _state(rest: RestClient, table: AssetName, head: TableHead, place: Place | None = None) -> TableState:
     return TableState(
         name=str(table),
         version=head.version,
         protocol=head.protocol,
         metadata=head.metadata,
-        urls=urls,
-        allowed=rest.allowed_data,
+        place=place,
         query_id=rest.query_id,
     )
 

@@ -71,6 +71,7 @@ class Scripted:
     table: str | None = None
     location: str = "file:///there"
     lists_in_order: bool = True
+    urls: None = None
     asked: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     before: Callable[[], None] = lambda: None
 

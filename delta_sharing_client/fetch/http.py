@@ -15,14 +15,14 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import yarl
 
 from delta_sharing_client.errors import DataError, ProtocolError, TransportError
-from delta_sharing_client.fetch.place import Checksum, DataRequest, Page, Refused, Span, Take, Version, Wanted
+from delta_sharing_client.fetch.place import Checksum, DataRequest, Refused, Span, Take, Version, Wanted
 from delta_sharing_client.http.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.http.network import (
     MAX_REDIRECTS,
@@ -151,17 +151,16 @@ class HttpBody:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Http:
-    """The files behind pre-signed URLs, as a ``Place``; also sends the requests of stores (``exchange``).
+    """Sends the requests of places. It holds no connections.
 
-    It holds no connections, so it can be pickled. ``allowed`` are the URLs that may be requested. ``table`` and
-    ``doing``, which describes the request, are for errors.
+    ``allowed`` are the URLs that may be requested. ``table`` and ``doing``, which describes the request, are for
+    errors.
     """
 
     options: ReadOptions
     allowed: Allowed
     table: str | None
     doing: str = "Reading a data file"
-    lists_in_order: ClassVar[bool] = False
     network: Network = dataclasses.field(init=False)
     # Finding the proxy reads the whole environment, so it is done only once per host.
     _proxies: dict[str, _ProxyArguments] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -183,10 +182,6 @@ class Http:
             request = request._replace(address=redirected(request.address, location))
         problem = f"{self.doing} failed: the storage redirects more than {MAX_REDIRECTS} times."
         raise TransportError(problem, table=self.table)
-
-    async def page(self, folder: str, mark: str | None, deadline: Deadline, *, recursive: bool) -> Page:
-        """Raise ``Refused``, because URLs of files cannot be listed."""
-        raise Refused(405, None)
 
     async def exchange(self, request: DataRequest, take: Take, headers: Mapping[str, str] = _NO_HEADERS) -> str | None:
         """Send one GET with additional ``headers``; like ``get``, but return the target of a redirect."""

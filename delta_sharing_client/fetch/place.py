@@ -157,6 +157,17 @@ class Page(NamedTuple):
     others: int = 0
 
 
+class UrlSource(Protocol):
+    """A source of new pre-signed URLs. Implementations can be pickled, and threads share one renewal."""
+
+    def url_for(self, key: str, rejected: str | None = None) -> str:
+        """Return a URL for ``key``: a data file (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
+
+        ``rejected`` is a URL that the storage refused or that expired; the result is a different one. Keys come from
+        ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is no URL.
+        """
+
+
 class Place(Protocol):
     """Named bytes, behind URLs, in a store or in a directory.
 
@@ -170,6 +181,10 @@ class Place(Protocol):
     @property
     def options(self) -> ReadOptions:
         """The limits of requests."""
+
+    @property
+    def urls(self) -> UrlSource | None:
+        """The source of new URLs, for files behind pre-signed URLs; other places renew their credentials themselves."""
 
     @property
     def lists_in_order(self) -> bool:

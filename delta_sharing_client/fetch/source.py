@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from delta_sharing_client.http.retry import (
     retry_after,
 )
 from delta_sharing_client.instants import steady_ms
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.redact import safe_url
 
@@ -38,17 +39,6 @@ _TOO_MANY = frozenset((429, 503))
 
 ErrorT = TypeVar("ErrorT", bound=DeltaSharingError)
 T = TypeVar("T")
-
-
-class UrlSource(Protocol):
-    """A source of new pre-signed URLs. Implementations can be pickled, and threads share one renewal."""
-
-    def url_for(self, key: str, rejected: str | None = None) -> str:
-        """Return a URL for ``key``: a data file (``FileTask.key``) or its deletion vector (``DeletionVectorRef.key``).
-
-        ``rejected`` is a URL that the storage refused or that expired; the result is a different one. Keys come from
-        ``delta.paths.url_key``. Raises a ``DeltaSharingError`` if there is no URL.
-        """
 
 
 WEB_PAGE = "an HTML page; perhaps a proxy or a login page responds instead of the storage"
@@ -82,23 +72,28 @@ MOST_IN_ONE_RESPONSE = 64 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fetcher:
-    """The state that all files of one operation share: their place, the renewal of URLs, the counters of the read, the
-    limit of concurrent requests, and the deadline. For one event loop."""
+    """The state that all files of one operation share: their place, the counters of the read, the limit of concurrent
+    requests, and the deadline. For one event loop.
+
+    ``limits`` has the limits of its requests, by default those of the place.
+    """
 
     place: Place
-    urls: UrlSource | None = None
     report: ScanReport = dataclasses.field(default_factory=ScanReport)
+    limits: dataclasses.InitVar[ReadOptions | None] = None
+    options: ReadOptions = dataclasses.field(init=False)
     limiter: RequestLimiter = dataclasses.field(init=False)
     deadline: Deadline = dataclasses.field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, limits: ReadOptions | None) -> None:
         # The operation starts when this object is created.
-        object.__setattr__(self, "limiter", RequestLimiter(self.place.options.max_concurrent_requests))
-        object.__setattr__(self, "deadline", Deadline(self.place.options.total_timeout))
+        object.__setattr__(self, "options", limits or self.place.options)
+        object.__setattr__(self, "limiter", RequestLimiter(self.options.max_concurrent_requests))
+        object.__setattr__(self, "deadline", Deadline(self.options.total_timeout))
 
     def tries(self) -> Tries:
         """Return the attempts of one request."""
-        return Tries(self.place.options, self.deadline, tell=self.report.tell)
+        return Tries(self.options, self.deadline, tell=self.report.tell)
 
 
 async def send(fetcher: Fetcher, request: DataRequest, take: Take) -> None:
@@ -240,7 +235,7 @@ class RemoteFile:
 
     async def url(self) -> str:
         url, due = self._url, self._renew_at is not None and self._renew_at <= steady_ms()
-        if (due or self._is_stale) and self.fetcher.urls:
+        if (due or self._is_stale) and self.fetcher.place.urls:
             return await self.renew(url, refused=self._is_stale)
         return url
 
@@ -249,12 +244,12 @@ class RemoteFile:
 
         If ``rejected`` was not ``refused`` but is only old, the source may return a URL that it already knows.
         """
-        if self.fetcher.urls is None:
+        if self.fetcher.place.urls is None:
             raise self.error(TransportError, "the storage refused the file's URL, and no new URL can be requested")
         if self._url != rejected:
             return self._url
         if self._renewing is None:
-            asked = asyncio.to_thread(self.fetcher.urls.url_for, self._key, rejected if refused else None)
+            asked = asyncio.to_thread(self.fetcher.place.urls.url_for, self._key, rejected if refused else None)
             self._renewing = asyncio.ensure_future(asked)
         try:
             # Shielded, because other tasks may wait for it as well, and the request continues on its thread anyway.
@@ -322,7 +317,7 @@ class _Transfer:
             failure = await self.attempt(url)
             if failure is None:
                 return
-            if tries is None or self.filled - before > fetcher.place.options.min_bytes_per_second * (
+            if tries is None or self.filled - before > fetcher.options.min_bytes_per_second * (
                 time.monotonic() - began
             ):
                 # Received bytes are kept, so only attempts with too little progress count towards the retry limits.
@@ -342,7 +337,8 @@ class _Transfer:
                 if self.filled == self.wanted.length:
                     return None
                 return Transient(self.file.error(TransportError, "the connection ended early"))
-            if refused.status in EXPIRED_STATUSES and self.refreshes < _MAX_REFRESHES and fetcher.urls is not None:
+            may_renew = fetcher.place.urls is not None and self.refreshes < _MAX_REFRESHES
+            if refused.status in EXPIRED_STATUSES and may_renew:
                 self.refreshes += 1
                 url = await self.file.renew(url)
                 fetcher.report.add(retries=1)

@@ -32,7 +32,8 @@ from delta_sharing_client.errors import (
     RequestError,
     SchemaChangeError,
 )
-from delta_sharing_client.fetch.source import UrlSource
+from delta_sharing_client.fetch.place import UrlSource
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.follow.admission import VersionFiles, appended_files, change_files, file_order, units
 from delta_sharing_client.follow.follow_request import FollowRequest
 from delta_sharing_client.formats import by_format
@@ -246,8 +247,7 @@ class FollowedTable:
             version=window.last,
             protocol=window.protocol,
             metadata=stream,
-            urls=window.urls,
-            allowed=self._rest.allowed_data,
+            place=SignedUrls(options, self._rest.allowed_data, self.name, window.urls),
             query_id=self._rest.query_id,
         )
         if self.request.read_change_feed:

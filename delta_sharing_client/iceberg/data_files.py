@@ -46,6 +46,7 @@ class IcebergFiles:
     for a location.
     """
 
+    urls = None
     lists_in_order = False
 
     def __init__(self, table: str, options: ReadOptions, locations: Sequence[str], place_of: PlaceOf) -> None:

@@ -148,7 +148,7 @@ def stream_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptio
         stream,
         context=dataclasses.replace(
             stream.context,
-            files=table.files,
+            place=table.files,
             equality_columns=snapshot.comparable,
             name_mapping=name_mapping(table.metadata.all_properties),
         ),

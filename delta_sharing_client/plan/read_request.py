@@ -21,8 +21,7 @@ from delta_sharing_client.delta.data_types import StructType
 from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
-from delta_sharing_client.fetch.source import UrlSource
-from delta_sharing_client.http.network import ONLY_HTTPS, Allowed
+from delta_sharing_client.fetch.place import Place
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.read_columns import (
@@ -195,10 +194,8 @@ class TableState:
         The columns of its row lineage; ``None`` if the table's properties name them, as in a Delta table.
     empty_is_null:
         Whether an empty partition value is null, as in a Delta table.
-    urls:
-        The source of new URLs when those of the response expire.
-    allowed:
-        Which URLs its files may have, as determined by the profile's endpoint.
+    place:
+        The place of its files; ``None`` in a description that is not read.
     query_id:
         The id of the read's requests, for errors.
     """
@@ -209,8 +206,7 @@ class TableState:
     metadata: Metadata
     row_lineage: RowLineage | None = None
     empty_is_null: bool = True
-    urls: UrlSource | None = None
-    allowed: Allowed = ONLY_HTTPS
+    place: Place | None = None
     query_id: str | None = None
 
     @lazy

@@ -237,8 +237,7 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         row_lineage=(table.row_lineage or _row_lineage(table)) if lineage else None,
         is_change_feed=isinstance(request, ChangesRequest),
         left_out=left_out,
-        urls=table.urls,
-        allowed=table.allowed,
+        place=table.place,
         query_id=table.query_id,
     )
     for note in context.notes:

@@ -20,8 +20,7 @@ from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.place import Place, Version
-from delta_sharing_client.fetch.source import Attempt, Fetcher, RemoteFile, UrlSource
-from delta_sharing_client.http.network import ONLY_HTTPS, Allowed
+from delta_sharing_client.fetch.source import Attempt, Fetcher, RemoteFile
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.notebook import html_facts
 from delta_sharing_client.options import ReadOptions
@@ -220,13 +219,11 @@ class ScanContext:
         The field ids of columns by name, for files without field ids; ``None`` if such files are refused.
     is_change_feed:
         Whether the three columns of the change feed exist, selected or not.
-    urls, files:
-        The source of new URLs; the storage of files that are not read by URL.
+    place:
+        The place of the files; ``None`` in a description that is not read.
     left_out:
         Metadata for ``output_schema`` if all columns are requested and some cannot be read
         (``read_columns.left_out_metadata``).
-    allowed:
-        Which URLs the files may have, as determined by the profile's endpoint.
     query_id:
         The id of the read's requests, for errors.
     advise:
@@ -254,9 +251,7 @@ class ScanContext:
     name_mapping: NameMapping | None = None
     is_change_feed: bool = False
     left_out: Mapping[str, str] | None = None
-    urls: UrlSource | None = None
-    files: Place | None = None
-    allowed: Allowed = ONLY_HTTPS
+    place: Place | None = None
     query_id: str | None = None
     advise: Callable[[DeltaSharingError], object] | None = None
     for_polars: bool = False
@@ -284,12 +279,10 @@ class ScanContext:
         """The fraction of the files' bytes that is probably read, estimated by the types of the columns."""
         return needed_share(self.schema, (*self.output, *self.filters), self.partition_columns)
 
-    def fetcher(self, report: ScanReport) -> Fetcher:
-        """Return the fetcher of the files' bytes."""
-        # Imported here, because aiohttp takes a while to import.
-        from delta_sharing_client.fetch.http import Http
-
-        return Fetcher(self.files or Http(self.options, self.allowed, self.table), self.urls, report)
+    def fetcher(self, report: ScanReport, limits: ReadOptions | None = None) -> Fetcher:
+        """Return the fetcher of the files' bytes. ``limits`` are those of its requests; by default, the place's."""
+        assert self.place is not None, "a description has no files"
+        return Fetcher(self.place, report, limits)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ _BLOCK, _UNPACKED = 4096, 4
 
 
 class RefreshingUrls:
-    """A ``fetch.source.UrlSource`` that repeats a query for new URLs of the *same* files.
+    """A ``fetch.place.UrlSource`` that repeats a query for new URLs of the *same* files.
 
     It requests the same snapshot by the refresh token of the last response, or else by its version, or else as the
     latest snapshot, which must still have this version. Queries of changes and of ranges of versions are repeated

@@ -135,7 +135,7 @@ def feed_windows(
 
 
 class WindowUrls:
-    """A ``fetch.source.UrlSource`` that repeats the query of a file's window instead of the whole feed."""
+    """A ``fetch.place.UrlSource`` that repeats the query of a file's window instead of the whole feed."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []

@@ -7,13 +7,11 @@ the source: the first part that needs a new URL sends the request, and the other
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import itertools
 import logging
 import pickle
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +21,7 @@ import pyarrow as pa
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import ScanReport
-from delta_sharing_client.fetch.source import UrlSource
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
@@ -36,7 +34,6 @@ OPEN_COST = 2 * 1024 * 1024
 """Bytes that a file counts in addition to its own: about as many as can be read in the time of opening a file."""
 UNKNOWN_SIZE = 64 * 1024 * 1024
 _FOOTERS_AT_A_TIME = 16
-_KEPT_SOURCES = 64
 _LOG = logging.getLogger(__name__)
 
 
@@ -151,10 +148,12 @@ def packed_partitions(context: ScanContext, tasks: PackedTasks, count: int) -> l
 
 
 def _sendable(context: ScanContext, plan_id: str | None) -> ScanContext:
-    urls = None if context.urls is None else SharedUrls(plan_id or uuid.uuid4().hex, context.urls)
+    place = context.place
+    if isinstance(place, SignedUrls):
+        place = place.shared(plan_id or uuid.uuid4().hex)
     # Only this process shows progress, and a callback may not be picklable.
     options = dataclasses.replace(context.options, progress=False)
-    return dataclasses.replace(context, urls=urls, options=options)
+    return dataclasses.replace(context, place=place, options=options)
 
 
 class Piece(NamedTuple):
@@ -216,7 +215,7 @@ async def _group_sizes(
 ) -> dict[int, tuple[list[int], Version | None]]:
     """Return the row group sizes and the version of each task; no groups if its footer cannot be read here."""
     options = dataclasses.replace(context.options, max_attempts=3, max_retry_seconds=10)
-    fetcher = dataclasses.replace(context, options=options).fetcher(ScanReport())
+    fetcher = context.fetcher(ScanReport(), options)
     at_a_time = asyncio.Semaphore(_FOOTERS_AT_A_TIME)
 
     async def sizes(task: FileTask) -> tuple[list[int], Version | None]:
@@ -236,27 +235,3 @@ async def _group_sizes(
         return [metadata.row_group(ordinal).total_byte_size for ordinal in range(metadata.num_row_groups)], file.version
 
     return dict(zip(tasks, await gather([sizes(task) for task in tasks.values()]), strict=True))
-
-
-class SharedUrls:
-    """A ``UrlSource``. In one process, all unpickled copies with the same ``plan_id`` use the same source."""
-
-    def __init__(self, plan_id: str, urls: UrlSource) -> None:
-        self._plan_id = plan_id
-        self._urls = urls
-
-    def __repr__(self) -> str:
-        return f"SharedUrls({self._plan_id!r})"
-
-    def url_for(self, key: str, rejected: str | None = None) -> str:
-        """Like ``UrlSource.url_for``."""
-        # Without a lock: a forked child would wait for it forever if another thread held it.
-        found = _sources.setdefault(self._plan_id, self._urls)
-        with contextlib.suppress(KeyError):  # another thread has removed it
-            _sources.move_to_end(self._plan_id)
-            while len(_sources) > _KEPT_SOURCES:
-                _sources.popitem(last=False)
-        return found.url_for(key, rejected)
-
-
-_sources: OrderedDict[str, UrlSource] = OrderedDict()

@@ -57,6 +57,7 @@ class TableFiles:
     An address is ``<location>/<path>``; the path is percent-encoded once, as in a log.
     """
 
+    urls = None
     lists_in_order = False
 
     def __init__(self, rest: RestClient, table: AssetName, options: ReadOptions) -> None:
@@ -381,11 +382,10 @@ def _state(rest: RestClient, files: TableFiles, snapshot: Snapshot) -> TableStat
         version=snapshot.version,
         protocol=snapshot.protocol,
         metadata=snapshot.metadata,
-        allowed=rest.allowed_data,
+        place=files,
         query_id=rest.query_id,
     )
 
 
 def _reading(plan: ScanPlan, files: TableFiles) -> ScanPlan:
-    context = dataclasses.replace(plan.context, files=files)
-    return dataclasses.replace(plan, context=context, access=f"the table's directory, {files.location}")
+    return dataclasses.replace(plan, access=f"the table's directory, {files.location}")

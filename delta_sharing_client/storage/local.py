@@ -35,6 +35,7 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueErr
 class LocalPlace:
     """A directory of this machine, as a ``Place``. Files are read in threads."""
 
+    urls = None
     lists_in_order = False
 
     def __init__(self, root: Path, options: ReadOptions, table: str | None = None) -> None:

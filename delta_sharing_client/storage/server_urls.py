@@ -24,6 +24,7 @@ class ServerUrls:
     """The files of a volume behind URLs that the server signs for each file, as a ``Place``. Picklable."""
 
     table = None
+    urls = None
     lists_in_order = False
 
     def __init__(self, rest: RestClient, volume: AssetRef, location: str, options: ReadOptions) -> None:

@@ -28,6 +28,7 @@ class StorePlace:
     a.b.c"), ``table`` its name if it is a table.
     """
 
+    urls = None
     lists_in_order = True
 
     def __init__(self, settings: StoreSettings, renewal: Renewal, subject: str, table: str | None) -> None:

@@ -426,10 +426,10 @@ def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.
         assert ids(scan.to_arrow()) == [1, 2, 3]
 
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    texts = [scan.explain(), repr(plan), repr(plan.context.files)]
+    texts = [scan.explain(), repr(plan), repr(plan.context.place)]
     # The servers of the test run in this process and also write log records.
     texts += [record.getMessage() for record in caplog.records if record.name.startswith("delta_sharing_client")]
-    given = plan.context.files._places["s3://tables/a/t"].renewal.current()
+    given = plan.context.place._places["s3://tables/a/t"].renewal.current()
     for secret in (given.reveal("secret_access_key"), given.reveal("session_token")):
         assert secret
         assert not [text for text in texts if secret in text]
@@ -438,7 +438,7 @@ def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.
 def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    (place,) = plan.context.files._places.values()
+    (place,) = plan.context.place._places.values()
     asked = []
     renewing = place.renewal._provider
 
@@ -458,7 +458,7 @@ def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> N
 def test_refused_credentials_are_renewed(in_s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    (place,) = plan.context.files._places.values()
+    (place,) = plan.context.place._places.values()
     first = place.renewal.current()
     sent = []
     exchange = StorePlace._exchange
@@ -478,7 +478,7 @@ def test_refused_credentials_are_renewed(in_s3: Any, monkeypatch: pytest.MonkeyP
 def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
     _, table = in_s3
     plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
-    (place,) = plan.context.files._places.values()
+    (place,) = plan.context.place._places.values()
 
     def down() -> StorageCredentials:
         raise ds.TransportError("The server is down.")

@@ -23,8 +23,7 @@ import trustme
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
-from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.http import request_limits
 from delta_sharing_client.http.network import Allowed, Network
@@ -112,7 +111,7 @@ def ask_oauth(url: str, options: ReadOptions) -> object:
 
 
 def ask_data(url: str, options: ReadOptions) -> object:
-    fetcher = Fetcher(Http(options, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+    fetcher = Fetcher(SignedUrls(options, Allowed(http=True, loopback=True), "s.d.t"))
     file = RemoteFile(fetcher, key="f", url=f"{url}/f", size=SIZE, file_id="f")
     return loop.call(file.read(ByteRange(0, SIZE)))
 
@@ -559,7 +558,7 @@ def test_error_names_the_option_of_a_bad_certificate_file(
 def test_connections_and_tls_sessions_are_reused(make_secure: Callable[..., Secure], bundle: str) -> None:
     server = make_secure()
     options = ReadOptions(ca_bundle=bundle, max_concurrent_requests=4)
-    fetcher = Fetcher(Http(options, Allowed(loopback=True), "s.d.t"), None, ScanReport())
+    fetcher = Fetcher(SignedUrls(options, Allowed(loopback=True), "s.d.t"))
 
     async def work() -> None:
         for start in range(0, 25_000, 1000):

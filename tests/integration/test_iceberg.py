@@ -774,7 +774,7 @@ def test_iceberg_errors_and_reprs_show_no_secrets(made: HandMade, server: Iceber
         repr(loaded),
         repr(loaded.storage_credentials),
         repr(plan),
-        repr(plan.context.files),
+        repr(plan.context.place),
         table.scan().explain(),
     ]
     assert not [text for text in texts if secret in text or TOKEN in text]

@@ -212,7 +212,7 @@ def test_catalog_credentials_appear_in_no_text(
     table = server.table()
     with caplog.at_level(logging.DEBUG):
         plan = table.scan().plan()
-        texts = [repr(plan), repr(plan.context), repr(plan.tasks), repr(plan.context.files), table.scan().explain()]
+        texts = [repr(plan), repr(plan.context), repr(plan.tasks), repr(plan.context.place), table.scan().explain()]
         texts += [plan._repr_html_(), repr(_loaded(server)), repr(table), repr(table.metadata())]
         # The keys for the data expire, and the catalog has no others.
         with pytest.raises(DeltaSharingError) as caught:

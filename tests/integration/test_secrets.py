@@ -72,7 +72,7 @@ def test_successful_read_shows_no_credential(
             plan.context,
             scan.report,
         ]
-        shown += [*tasks, plan.context.urls, client.list_all_tables(), pickle.loads(pickle.dumps(scan))]
+        shown += [*tasks, plan.context.place, client.list_all_tables(), pickle.loads(pickle.dumps(scan))]
         texts = [form(value) for value in shown for form in (repr, str, "{}".format)]
 
         _assert_clean([*texts, scan.explain(), *_lines(caplog)])

@@ -26,7 +26,9 @@ from benchmarks.long_listing import LongListing, Server
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, SharedFile
 from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
+from delta_sharing_client.fetch.place import UrlSource
 from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest, TableState
@@ -234,11 +236,15 @@ def metadata(
 
 def table_state(metadata: Metadata, protocol: Protocol | None = None, **fields: Any) -> TableState:
     return TableState(
-        allowed=Allowed(http=True, loopback=True),
-        **{"name": "share.schema.t", "version": None, **fields},
+        **{"name": "share.schema.t", "version": None, "place": signed_urls(fast_options()), **fields},
         protocol=protocol or Protocol(1),
         metadata=metadata,
     )
+
+
+def signed_urls(options: ReadOptions, urls: UrlSource | None = None) -> SignedUrls:
+    """Return the place of files behind URLs of this machine."""
+    return SignedUrls(options, Allowed(http=True, loopback=True), "share.schema.t", urls)
 
 
 @dataclasses.dataclass
@@ -287,8 +293,9 @@ class Table:
     def plan(self, *, options: ReadOptions | None = None, urls: Any = None, **request: Any) -> ScanPlan:
         if request.get("columns") is not None:
             request["columns"] = tuple(tuple(name.split(".")) for name in request["columns"])
-        table = table_state(self.metadata, Protocol(1), version=3, urls=urls)
-        return plan_snapshot(table, self.adds, ScanRequest(**request), options or fast_options())
+        options = options or fast_options()
+        table = table_state(self.metadata, Protocol(1), version=3, place=signed_urls(options, urls))
+        return plan_snapshot(table, self.adds, ScanRequest(**request), options)
 
     def read(self, report: ScanReport | None = None, **request: Any) -> pa.Table:
         return rows_of(self.plan(**request), report)

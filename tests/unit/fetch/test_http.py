@@ -21,7 +21,7 @@ from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolEr
 from delta_sharing_client.fetch import http
 from delta_sharing_client.fetch.http import Http, check_data_url
 from delta_sharing_client.fetch.place import Span, Version
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.http.logins import BearerToken
 from delta_sharing_client.http.network import Allowed, OutOfReach, Reach
@@ -86,7 +86,7 @@ def fetch(raw: Raw, bundle: str) -> Callable[..., bytes]:
 
     def fetched(target: str = "/f", start: int = 0, stop: int = SIZE, **options: Any) -> bytes:
         chosen = ReadOptions(**{"ca_bundle": bundle, "read_timeout": 30.0, "max_attempts": 3, **options})
-        fetcher = Fetcher(Http(chosen, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+        fetcher = Fetcher(SignedUrls(chosen, Allowed(http=True, loopback=True), "s.d.t"))
         file = RemoteFile(fetcher, key="f", url=raw.url + target, size=SIZE, file_id="f")
         return bytes(loop.call(file.read(ByteRange(start, stop))).to_pybytes())
 
@@ -304,7 +304,7 @@ def test_http_proxy_receives_credentials_decoded_once(bundle: str) -> None:
     try:
         options = ReadOptions(proxy=proxy.url.replace("//", "//us%40er:p%2Fw%2525@"))
         # The proxy may be on this machine, although the storage may not be.
-        fetcher = Fetcher(Http(options, Allowed(http=True), "s.d.t"), None, ScanReport())
+        fetcher = Fetcher(SignedUrls(options, Allowed(http=True), "s.d.t"))
         file = RemoteFile(fetcher, key="f", url="http://storage.invalid/f?a=%2F", size=SIZE, file_id="f")
         assert bytes(loop.call(file.read(ByteRange(0, SIZE)))) == BODY
         assert proxy.requests[0].startswith(b"GET http://storage.invalid/f?a=%2F HTTP/1.1\r\n")
@@ -314,7 +314,7 @@ def test_http_proxy_receives_credentials_decoded_once(bundle: str) -> None:
 
 
 def fetcher_of(**options: Any) -> Fetcher:
-    return Fetcher(Http(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+    return Fetcher(SignedUrls(ReadOptions(**options), Allowed(http=True, loopback=True), "s.d.t"))
 
 
 def test_unreachable_addresses_of_a_storage_delay_no_read(raw: Raw, many_addresses: str, bundle: str) -> None:

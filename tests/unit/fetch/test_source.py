@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
-from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.place import Version
+from delta_sharing_client.fetch.place import UrlSource, Version
 from delta_sharing_client.fetch.report import Progress, ScanReport
-from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale, UrlSource
+from delta_sharing_client.fetch.signed_urls import SignedUrls
+from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
 from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
@@ -66,7 +66,7 @@ def remote(storage: Storage, report: ScanReport) -> Callable[..., RemoteFile]:
         *, size: int = len(DATA), urls: UrlSource | None = None, url: str | None = None, **options: object
     ) -> RemoteFile:
         chosen = fast_options(**options)
-        fetcher = Fetcher(Http(chosen, Allowed(loopback=True), "share.schema.t"), urls, report)
+        fetcher = Fetcher(SignedUrls(chosen, Allowed(loopback=True), "share.schema.t", urls), report)
         return RemoteFile(fetcher, key="add::f", url=url or storage.url("f"), size=size, file_id="id-f")
 
     return make

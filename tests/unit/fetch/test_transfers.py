@@ -12,7 +12,6 @@ import pytest
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch import source
 from delta_sharing_client.fetch.place import DataRequest, Refused, Span, Version
-from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
 from delta_sharing_client.http.retry import Transient, Tries
 from delta_sharing_client.options import ReadOptions
@@ -56,7 +55,7 @@ Answer = Any
 
 @dataclasses.dataclass
 class Store:
-    """A storage with scripted responses. As a ``UrlSource``, it returns numbered URLs."""
+    """A storage with scripted responses. As a ``UrlSource``, it returns numbered URLs; ``renews`` makes it its own."""
 
     answers: list[Answer]
     options: ReadOptions = dataclasses.field(default_factory=lambda: ReadOptions(max_attempts=3))
@@ -64,6 +63,11 @@ class Store:
     requests: list[DataRequest] = dataclasses.field(default_factory=list)
     asked: list[tuple[str, str | None]] = dataclasses.field(default_factory=list)
     limits: list[int] = dataclasses.field(default_factory=list)
+    renews: bool = False
+
+    @property
+    def urls(self) -> Store | None:
+        return self if self.renews else None
 
     async def get(self, request: DataRequest, take: Callable[[Any], Awaitable[None]]) -> None:
         self.requests.append(request)
@@ -83,7 +87,7 @@ class Store:
         return [request.wanted for request in self.requests]
 
     @property
-    def urls(self) -> list[str]:
+    def addresses(self) -> list[str]:
         return [request.address for request in self.requests]
 
 
@@ -96,7 +100,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(store: Store, *, renews: bool = False, size: int = SIZE, **rest: Any) -> RemoteFile:
-    fetcher = Fetcher(cast("Any", store), cast("Any", store) if renews else None, ScanReport())
+    store.renews = renews
+    fetcher = Fetcher(cast("Any", store))
     return RemoteFile(fetcher, key="k", url="https://h/0?sig=planted", size=size, **{"file_id": "id", **rest})
 
 
@@ -246,7 +251,7 @@ def test_refused_url_is_renewed_at_most_twice() -> None:
     file = made(store, renews=True)
     assert read(file) == DATA
     assert store.asked == [("k", "https://h/0?sig=planted"), ("k", "https://h/1")]
-    assert store.urls == ["https://h/0?sig=planted", "https://h/1", "https://h/1", "https://h/2"]
+    assert store.addresses == ["https://h/0?sig=planted", "https://h/1", "https://h/1", "https://h/2"]
     assert file.fetcher.report.retries == 3
     store = Store([403, 403, 403])
     refused(TransportError, lambda: read(made(store, renews=True)), "status 403")
@@ -255,11 +260,11 @@ def test_refused_url_is_renewed_at_most_twice() -> None:
     store = Store([Sent(), Sent()])
     file = made(store, renews=True, attempt=source.Attempt.AGAIN)
     assert read(file) == read(file) == DATA
-    assert (store.asked, store.urls) == ([("k", "https://h/0?sig=planted")], ["https://h/1"] * 2)
+    assert (store.asked, store.addresses) == ([("k", "https://h/0?sig=planted")], ["https://h/1"] * 2)
     store = Store([Sent(), Sent()])
     file = made(store, renews=True, renew_at=0)
     assert read(file) == read(file) == DATA
-    assert (store.asked, store.urls) == ([("k", None)], ["https://h/1"] * 2)
+    assert (store.asked, store.addresses) == ([("k", None)], ["https://h/1"] * 2)
     for early in ({"renew_at": 10**15}, {"renew_at": None}):
         store = Store([Sent()])
         assert read(made(store, renews=True, **early)) == DATA

@@ -25,8 +25,7 @@ import urllib3.exceptions
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, TransportError
-from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.http.failures import LIBRARY_ERRORS, translated
 from delta_sharing_client.http.network import Allowed
@@ -272,7 +271,7 @@ def ask_oauth(url: str) -> None:
 
 
 def ask_data(url: str) -> None:
-    fetcher = Fetcher(Http(OPTIONS, Allowed(http=True, loopback=True), "s.d.t"), None, ScanReport())
+    fetcher = Fetcher(SignedUrls(OPTIONS, Allowed(http=True, loopback=True), "s.d.t"))
     file = RemoteFile(fetcher, key="f", url=f"{url}/f", size=10, file_id="f")
     loop.call(file.read(ByteRange(0, 10)))
 

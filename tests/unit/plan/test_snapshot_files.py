@@ -18,7 +18,6 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.delta.statistics import FileStatistics, StatisticsReader
 from delta_sharing_client.errors import DataError, IncompleteReadWarning, UnsupportedFeatureError
-from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.plan import snapshot_files
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import plan_snapshot, stream_snapshot, vector_ref
@@ -178,10 +177,10 @@ def test_filtered_out_files_do_not_end_the_listing() -> None:
     assert names(plan(*files, file("last"), limit=1, filter=col("p") == "x")) == ["last"]
 
 
-def test_context_has_allowed_urls_query_id_and_version() -> None:
-    table = dataclasses.replace(TABLE, allowed=Allowed(http=True), query_id="query-7", version=3)
+def test_context_has_the_place_query_id_and_version() -> None:
+    table = dataclasses.replace(TABLE, query_id="query-7", version=3)
     context = plan_snapshot(table, [], ScanRequest(), fast_options()).context
-    assert (context.allowed, context.query_id, context.version) == (Allowed(http=True), "query-7", 3)
+    assert (context.place, context.query_id, context.version) == (TABLE.place, "query-7", 3)
 
 
 # === Tasks ===

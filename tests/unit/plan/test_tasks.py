@@ -15,7 +15,6 @@ import pytest
 
 from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.statistics import ColumnBounds
-from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Attempt, Fetcher
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_columns import Origin
@@ -31,7 +30,7 @@ from delta_sharing_client.plan.tasks import (
     SkippedFiles,
 )
 from delta_sharing_client.predicates.tree import col
-from tests.unit.storages import fast_options, metadata, table_state
+from tests.unit.storages import fast_options, metadata, signed_urls, table_state
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("p", pa.string())])
 
@@ -75,9 +74,8 @@ def test_row_count_of_a_task_excludes_deleted_rows(fields: dict[str, Any], rows:
     [(None, False, "f"), (2**50, False, "f"), (5, False, "new-k"), (None, True, "new-k"), (2**50, True, "new-k")],
 )
 def test_url_is_renewed_if_it_expires_or_fails(renew_at: int | None, again: bool, path: str) -> None:
-    store = types.SimpleNamespace(options=fast_options())
     urls = types.SimpleNamespace(url_for=lambda key, rejected: f"https://host/new-{key}?sig=secret")
-    fetcher = Fetcher(store, urls, ScanReport())  # type: ignore[arg-type]
+    fetcher = Fetcher(signed_urls(fast_options(), urls))
     file = task(file_id="id", renew_at=renew_at).remote_file(
         fetcher, attempt=Attempt.AGAIN if again else Attempt.FIRST, order=(3, 4)
     )

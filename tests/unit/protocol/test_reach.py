@@ -18,8 +18,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.errors import AuthError, DeltaSharingError, ProtocolError
-from delta_sharing_client.fetch.http import Http
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.http import network, sessions
 from delta_sharing_client.http.sessions import connected
@@ -114,7 +113,7 @@ def one_file(wire: Any, url: str, **fields: object) -> Any:
 
 
 def fetch(allowed: network.Allowed, url: str) -> bytes:
-    fetcher = Fetcher(Http(ds.ReadOptions(), allowed, "t"), None, ScanReport())
+    fetcher = Fetcher(SignedUrls(ds.ReadOptions(), allowed, "t"))
     file = RemoteFile(fetcher, key="f", url=url, size=len(DATA), file_id="f")
     return bytes(loop.call(file.read(ByteRange(0, len(DATA)))).to_pybytes())
 

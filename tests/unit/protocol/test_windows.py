@@ -419,8 +419,8 @@ def test_url_is_renewed_by_listing_only_the_files_window(listed: Any, set_few: C
     assert isinstance(stream, ScanStream)
     tasks = list(stream.files)
     earlier = len(server.feeds)
-    for urls in (stream.context.urls, pickle.loads(pickle.dumps(stream.context.urls))):
-        assert urls is not None
+    for place in (stream.context.place, pickle.loads(pickle.dumps(stream.context.place))):
+        urls = place.urls
         for number in (0, 199, 3, 60, 120, 61, 1, 199):
             assert f"part-{number:08d}" in urls.url_for(tasks[number].key, tasks[number].url + "x")
     repeated = server.feeds[earlier:]

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import delta_sharing_client.run.partitions as module
+from delta_sharing_client.fetch import signed_urls
+from delta_sharing_client.fetch.signed_urls import SharedUrls
 from delta_sharing_client.plan.packed import PackedTasks, pack_tasks
 from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.tree import col
@@ -22,7 +24,6 @@ from delta_sharing_client.run.partitions import (
     OPEN_COST,
     Partition,
     Piece,
-    SharedUrls,
     equal_shares,
     limited,
     pack,
@@ -184,7 +185,14 @@ def test_only_large_files_are_split(made: Table, monkeypatch: pytest.MonkeyPatch
     assert read_size(partition(plan, 1)[0])[1] == 4 * ROWS + 10
     for part in parts:
         assert not part._context.options.progress
-        assert part._context.urls is None
+        assert part._context.place == plan.context.place
+
+
+def test_callback_for_progress_is_not_pickled(made: Table) -> None:
+    plan = made.plan(urls=CountingUrls(), options=fast_options(progress=lambda progress: None))
+    parts = pickle.loads(pickle.dumps(partition(plan, 2)))
+    assert numbers(parts) == numbers(partition(plan, 2))
+    assert parts[0]._context.place.options.progress is False
 
 
 def test_packed_files_are_not_split(made: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,14 +225,14 @@ def test_partitions_share_a_url_source_and_hide_progress(made: Table) -> None:
     plan = made.plan(urls=CountingUrls(), options=fast_options(progress=True))
     first, other = (partition(plan, 1, plan_id)[0]._context for plan_id in ("plan-a", "plan-b"))
     assert (first.options.progress, plan.context.options.progress) == (False, True)
-    assert repr(first.urls) == "SharedUrls('plan-a')"
-    assert repr(other.urls) == "SharedUrls('plan-b')"
-    assert len({repr(partition(plan, 1)[0]._context.urls) for _ in range(2)}) == 2
+    assert repr(first.place.urls) == "SharedUrls('plan-a')"
+    assert repr(other.place.urls) == "SharedUrls('plan-b')"
+    assert len({repr(partition(plan, 1)[0]._context.place.urls) for _ in range(2)}) == 2
 
 
 def test_number_of_cached_url_sources_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT_SOURCES", 2)
-    monkeypatch.setattr(module, "_sources", OrderedDict())
+    monkeypatch.setattr(signed_urls, "_KEPT_SOURCES", 2)
+    monkeypatch.setattr(signed_urls, "_sources", OrderedDict())
     kept = {name: CountingUrls() for name in "abc"}
 
     def asked(name: str) -> None:
@@ -232,4 +240,4 @@ def test_number_of_cached_url_sources_is_limited(monkeypatch: pytest.MonkeyPatch
 
     for name, left in zip("abacb", ("a", "ab", "ba", "ac", "cb"), strict=True):
         asked(name)
-        assert "".join(module._sources) == left
+        assert "".join(signed_urls._sources) == left

@@ -370,9 +370,9 @@ def test_urls_are_renewed_by_refresh_token_after_the_listing(listed: Any, monkey
     assert isinstance(stream, ScanStream)
     files = stream.files
     tasks = [next(files) for _ in range(20)]
-    assert stream.context.urls is not None
+    assert stream.context.place.urls is not None
     server.before = lambda number: None
-    assert "part-00000003" in stream.context.urls.url_for(tasks[3].key, tasks[3].url + "x")
+    assert "part-00000003" in stream.context.place.urls.url_for(tasks[3].key, tasks[3].url + "x")
     assert server.queries[1].get("version") == 3
     assert "refreshToken" not in server.queries[1]
     released.set()
@@ -381,8 +381,8 @@ def test_urls_are_renewed_by_refresh_token_after_the_listing(listed: Any, monkey
     fresh = planning.stream_table(shared.rest, shared.name, ScanRequest(), shared.options)
     assert isinstance(fresh, ScanStream)
     plan = fresh.whole()
-    assert plan.context.urls is not None
-    plan.context.urls.url_for(plan.tasks[39].key, plan.tasks[39].url + "x")
+    assert plan.context.place.urls is not None
+    plan.context.place.urls.url_for(plan.tasks[39].key, plan.tasks[39].url + "x")
     assert server.queries[-1]["refreshToken"] == "the-token"
 
 
