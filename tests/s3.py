@@ -8,15 +8,16 @@ import hashlib
 import itertools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
 import requests
 from moto.server import ThreadedMotoServer
+
+from tests.http_server import Exchange, HttpServer
 
 KEYS = {"aws_access_key_id": "planted-key", "aws_secret_access_key": "planted-secret"}
 REGION = "us-east-1"
@@ -60,7 +61,7 @@ def s3_bucket(name: str | None = None) -> Iterator[Bucket]:
         server.stop()
 
 
-class Guard:
+class Guard(HttpServer):
     """A proxy of a bucket that checks access keys: each key may list and read below its prefixes, and may expire after
     some requests.
 
@@ -69,18 +70,13 @@ class Guard:
     """
 
     def __init__(self, bucket: Bucket) -> None:
+        super().__init__(self._answer)
+        self.endpoint = self.url
         self._bucket = bucket
         self.keys: dict[str, list[str]] = {}
         self.ends: dict[str, int] = {}
         self.requests: list[tuple[str, str]] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _guarded(self))
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def refusal(self, headers: Message, path: str) -> str | None:
         """Return the error code for a request, ``None`` if it is allowed."""
@@ -104,47 +100,30 @@ class Guard:
             return None
         return bytes(stored.Object(key).get()["Body"].read())
 
+    def _answer(self, exchange: Exchange) -> None:
+        parts = urlsplit(exchange.path)
+        path = unquote(parts.path).lstrip("/")
+        prefix = parse_qs(parts.query).get("prefix")
+        refusal = self.refusal(exchange.headers, path if prefix is None else f"{path}/{prefix[0]}")
+        if refusal is None and prefix is not None:
+            return _send(exchange, 200, self.listing(parts.query))
+        data = self.content(path) if refusal is None else None
+        if data is None:
+            code = refusal or "NoSuchKey"
+            status = {"NoSuchKey": 404, "ExpiredToken": 400}.get(code, 403)
+            return _send(exchange, status, f"<Error><Code>{code}</Code></Error>".encode())
+        match = re.fullmatch(r"bytes=(\d*)-(\d*)", exchange.headers.get("Range") or "")
+        if match is None:
+            return _send(exchange, 200, data)
+        first, last = match.groups()
+        start = int(first) if first else max(0, len(data) - int(last))
+        stop = min(int(last) + 1, len(data)) if first and last else len(data)
+        return _send(exchange, 206, data[start:stop], data, {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
 
-def _guarded(guard: Guard) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            path = unquote(parts.path).lstrip("/")
-            prefix = parse_qs(parts.query).get("prefix")
-            refusal = guard.refusal(self.headers, path if prefix is None else f"{path}/{prefix[0]}")
-            if refusal is None and prefix is not None:
-                self._answer(200, guard.listing(parts.query))
-                return
-            data = guard.content(path) if refusal is None else None
-            if data is None:
-                code = refusal or "NoSuchKey"
-                status = {"NoSuchKey": 404, "ExpiredToken": 400}.get(code, 403)
-                self._answer(status, f"<Error><Code>{code}</Code></Error>".encode())
-                return
-            match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-            if match is None:
-                self._answer(200, data)
-                return
-            first, last = match.groups()
-            start = int(first) if first else max(0, len(data) - int(last))
-            stop = min(int(last) + 1, len(data)) if first and last else len(data)
-            self._answer(206, data[start:stop], data, **{"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
-
-        do_HEAD = do_GET
-
-        def _answer(self, status: int, data: bytes, whole: bytes | None = None, **headers: str) -> None:
-            self.send_response(status)
-            etag = f'"{hashlib.md5(data if whole is None else whole).hexdigest()}"'
-            for name, value in {"Content-Length": str(len(data)), "ETag": etag, **headers}.items():
-                self.send_header(name, value)
-            self.send_header("Last-Modified", "Mon, 02 Nov 2026 00:00:00 GMT")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    return Handler
+def _send(
+    exchange: Exchange, status: int, data: bytes, whole: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> None:
+    etag = f'"{hashlib.md5(data if whole is None else whole).hexdigest()}"'
+    common = {"ETag": etag, "Last-Modified": "Mon, 02 Nov 2026 00:00:00 GMT"}
+    exchange.reply(status, data, {**common, **(headers or {})})

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from delta_sharing_client.browse.page import Running, running
 from mock_server import catalog
 from tests.browser.chromium import Chromium
 from tests.hostile import HOSTILE, SKILL, TABLES, VOLUME, file_name, hostile_share
+from tests.http_server import Exchange, HttpServer
 from tests.time_limits import HANGS, Stopwatch
 
 pytestmark = pytest.mark.browser
@@ -421,24 +420,15 @@ def test_page_of_another_local_server_can_read_nothing(browser: Chromium, page: 
     """The other page comes from another user's server on this machine; browsers send it the cookies of ours."""
     stolen: list[str] = []
 
-    class Foreign(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            stolen.append(self.headers.get("Cookie", ""))
-            body = b"<!doctype html><title>foreign</title>"
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
+    def answer(exchange: Exchange) -> None:
+        stolen.append(exchange.headers.get("Cookie", ""))
+        exchange.reply(200, b"<!doctype html><title>foreign</title>", {"Content-Type": "text/html"})
 
     browser.go(page.address)
     browser.see(".node", "shop")
     ours = page.address.partition("/?")[0]
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
-        threading.Thread(target=foreign.serve_forever, daemon=True).start()
-        browser.go(f"http://127.0.0.1:{foreign.server_port}/")
+    with HttpServer(answer) as foreign:
+        browser.go(f"{foreign.url}/")
         # Chromium sends the cookie there, which is why the page also needs a key.
         name, _, cookie = next(one for one in stolen if "delta-sharing" in one).partition("=")
         attack = """async (ours, options) => { try { return await (await fetch(ours, options)).text(); }

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import delta_sharing_client as ds
+from tests.http_server import Exchange, HttpServer
 
 TOKEN = "planted-token"
 SHARE, SCHEMA = "ice", "n"
@@ -48,9 +47,8 @@ class IcebergServer:
         self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.before_load: Callable[[str], None] = lambda name: None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        self._server = HttpServer(self._serve)
+        self.url = self._server.url
 
     @property
     def profile(self) -> dict[str, Any]:
@@ -73,8 +71,18 @@ class IcebergServer:
         self.tables[name] = SharedTable(metadata, **others)
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
+
+    def _serve(self, exchange: Exchange) -> None:
+        parts = urlsplit(exchange.path)
+        self.requests.append(exchange.path)
+        self.headers.append(dict(exchange.headers))
+        if exchange.headers.get("Authorization") != f"Bearer {TOKEN}":
+            status, body = _error(401, "NotAuthorizedException", "Not authorized")
+        else:
+            status, body = self.answer(parts.path, parse_qs(parts.query))
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        exchange.reply(status, data, {"Content-Type": "application/json"})
 
     def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
         steps = [unquote(step) for step in path.strip("/").split("/")]
@@ -138,38 +146,6 @@ def _item(name: str) -> dict[str, str]:
 
 def _error(status: int, kind: str, message: str) -> tuple[int, Any]:
     return status, {"error": {"message": message, "type": kind, "code": status}}
-
-
-def _handler(server: IcebergServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            server.requests.append(self.path)
-            server.headers.append(dict(self.headers))
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                status, body = _error(401, "NotAuthorizedException", "Not authorized")
-            else:
-                status, body = server.answer(parts.path, parse_qs(parts.query))
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                self.wfile.write(data)
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.do_GET()
-
-        do_HEAD = do_GET
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    return Handler
 
 
 @contextlib.contextmanager

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
+import contextlib
 import pathlib
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from tests.http_server import Exchange, HttpServer
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -37,51 +37,37 @@ def server(tmp_path: pathlib.Path) -> Iterator[mock_server.RunningServer]:
 def relay(server: mock_server.RunningServer) -> Iterator[Callable[[Callable[[str], str]], dict[str, Any]]]:
     """Return a function that starts a proxy of ``server`` and returns its profile. The proxy changes the case of header
     names in every response, also in those with data files."""
-    started = []
 
     def start(spell: Callable[[str], str]) -> dict[str, Any]:
         before = urlsplit(server.profile["endpoint"])
 
-        class Relay(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
-                given = {name: text for name, text in self.headers.items() if name not in ("Host", "Connection")}
-                given["Accept-Encoding"] = "identity"
-                request = urllib.request.Request(
-                    f"http://{before.netloc}{self.path}",
-                    body,
-                    {**given, "Accept-Encoding": "identity"},
-                    method=self.command,
-                )
-                try:
-                    answer = urllib.request.urlopen(request, timeout=30)
-                except urllib.error.HTTPError as error:
-                    answer = error
-                with answer:
-                    content = answer.read().replace(before.netloc.encode(), here.encode())
-                self.send_response_only(answer.status)
-                for name, text in answer.headers.items():
-                    if name.lower() not in ("content-length", "connection", "transfer-encoding"):
-                        self.send_header(spell(name), text)
-                self.send_header(spell("Content-Length"), str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+        def answer(exchange: Exchange) -> None:
+            given = {name: text for name, text in exchange.headers.items() if name not in ("Host", "Connection")}
+            request = urllib.request.Request(
+                f"http://{before.netloc}{exchange.path}",
+                exchange.content or None,
+                {**given, "Accept-Encoding": "identity"},
+                method=exchange.command,
+            )
+            try:
+                answer = urllib.request.urlopen(request, timeout=30)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                content = answer.read().replace(before.netloc.encode(), result.host.encode())
+            exchange.send_response_only(answer.status)
+            for name, text in answer.headers.items():
+                if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                    exchange.send_header(spell(name), text)
+            exchange.send_header(spell("Content-Length"), str(len(content)))
+            exchange.end_headers()
+            exchange.wfile.write(content)
 
-            do_POST = do_GET
+        result = stack.enter_context(HttpServer(answer))
+        return {**server.profile, "endpoint": before._replace(netloc=result.host).geturl()}
 
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        result = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay)
-        here = f"127.0.0.1:{result.server_port}"
-        threading.Thread(target=result.serve_forever, daemon=True).start()
-        started.append(result)
-        return {**server.profile, "endpoint": before._replace(netloc=here).geturl()}
-
-    yield start
-    for server_ in started:
-        server_.shutdown()
-        server_.server_close()
+    with contextlib.ExitStack() as stack:
+        yield start
 
 
 @by_name

@@ -10,7 +10,6 @@ import decimal
 import json
 import os
 import pathlib
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from tests.http_server import Exchange, HttpServer
 from tests.regressions.hand_made import HandMadeTable
 from tests.versions import TIME_UNIT
 
@@ -282,50 +282,29 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", 
 
 
 @contextmanager
-def answering(reply: Callable[[str, str], tuple[str, dict[str, str], bytes]]) -> Iterator[ds.SharingClient]:
-    """Run a server whose responses one function makes: ``reply(method, path)`` returns status line, headers and
-    body."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    closing = threading.Event()
+def answering(reply: Callable[[str], tuple[bytes, dict[str, str]]]) -> Iterator[ds.SharingClient]:
+    """Run a server whose responses one function makes: ``reply(path)`` returns body and headers."""
 
-    def serve() -> None:
-        while not closing.is_set():
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rb") as reader:
-                method, path, _ = reader.readline().decode().split(" ", 2)
-                length = 0
-                while line := reader.readline().strip():
-                    if line.lower().startswith(b"content-length:"):
-                        length = int(line.partition(b":")[2])
-                reader.read(length)
-                status, headers, body = reply(method, path)
-                headers = {"Content-Length": str(len(body)), "Connection": "close"} | headers
-                head = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
-                connection.sendall(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
+    def answer(exchange: Exchange) -> None:
+        body, headers = reply(exchange.path)
+        exchange.reply(200, body, headers)
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    profile = {
-        "shareCredentialsVersion": 1,
-        "endpoint": f"http://127.0.0.1:{listening.getsockname()[1]}/prefix/",
-        "bearerToken": "token-of-a-test",
-    }
-    options = ds.ReadOptions(max_attempts=2, max_retry_seconds=2)
-    with ds.SharingClient(profile, options) as client:
-        yield client
-    closing.set()
-    listening.close()
+    with HttpServer(answer) as server:
+        profile = {
+            "shareCredentialsVersion": 1,
+            "endpoint": f"{server.url}/prefix/",
+            "bearerToken": "token-of-a-test",
+        }
+        with ds.SharingClient(profile, ds.ReadOptions(max_attempts=2, max_retry_seconds=2)) as client:
+            yield client
 
 
 def ndjson(*lines: object, end: bytes = b"\n") -> bytes:
     return end.join(json.dumps(line, ensure_ascii=False).encode() for line in lines) + end
 
 
-def answer(body: bytes, **headers: str) -> tuple[str, dict[str, str], bytes]:
-    return "200 OK", {"Delta-Table-Version": "0", "Content-Type": "application/x-ndjson"} | headers, body
+def answer(body: bytes, **headers: str) -> tuple[bytes, dict[str, str]]:
+    return body, {"Delta-Table-Version": "0", "Content-Type": "application/x-ndjson"} | headers
 
 
 def test_19_missing_partitions_and_null_configuration_are_valid() -> None:
@@ -333,7 +312,7 @@ def test_19_missing_partitions_and_null_configuration_are_valid() -> None:
         "metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA, "configuration": None}
     }
     file = {"file": {"url": "http://127.0.0.1:1/f", "id": "f", "size": 10}}
-    with answering(lambda method, path: answer(ndjson(PROTOCOL, metadata, file))) as client:
+    with answering(lambda path: answer(ndjson(PROTOCOL, metadata, file))) as client:
         plan = client.table("s.s.t").scan().plan()
     assert [task.file_id for task in plan.tasks] == ["f"]
 
@@ -367,15 +346,15 @@ def test_22_only_newlines_end_a_line(end: bytes) -> None:
     name = "one\u2028two\u2029three\u0085four"
     metadata = {"metaData": {"id": "1", "name": name, "format": {"provider": "parquet"}, "schemaString": SCHEMA}}
     with answering(
-        lambda method, path: answer(ndjson(PROTOCOL, metadata, end=end), **{"Content-Type": "text/plain"})
+        lambda path: answer(ndjson(PROTOCOL, metadata, end=end), **{"Content-Type": "text/plain"})
     ) as client:
         assert client.table("s.s.t").metadata().name == name
 
 
 def test_23_listings_may_have_several_lines_or_be_empty() -> None:
-    def reply(method: str, path: str) -> tuple[str, dict[str, str], bytes]:
+    def reply(path: str) -> tuple[bytes, dict[str, str]]:
         listing = {} if path.endswith("/schemas") else {"items": [{"name": "one"}], "nextPageToken": ""}
-        return "200 OK", {}, json.dumps(listing, indent=2).encode()
+        return json.dumps(listing, indent=2).encode(), {}
 
     with answering(reply) as client:
         assert [share.name for share in client.list_shares()] == ["one"]
@@ -385,7 +364,7 @@ def test_23_listings_may_have_several_lines_or_be_empty() -> None:
 def test_24_names_are_percent_encoded_and_a_share_may_have_dots() -> None:
     paths = []
 
-    def reply(method: str, path: str) -> tuple[str, dict[str, str], bytes]:
+    def reply(path: str) -> tuple[bytes, dict[str, str]]:
         paths.append(path)
         return answer(b"")
 
@@ -409,7 +388,7 @@ def test_25_relative_path_and_version_2_bearer_token_work(
 def test_26_newer_protocol_error_suggests_an_upgrade() -> None:
     metadata = {"metaData": {"id": "1", "format": {"provider": "parquet"}, "schemaString": SCHEMA}}
     with (
-        answering(lambda method, path: answer(ndjson({"protocol": {"minReaderVersion": 2}}, metadata))) as client,
+        answering(lambda path: answer(ndjson({"protocol": {"minReaderVersion": 2}}, metadata))) as client,
         pytest.raises(ds.UnsupportedFeatureError, match=r"(?i)upgrade"),
     ):
         client.table("s.s.t").scan(response_format="parquet").to_pandas()

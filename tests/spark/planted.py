@@ -9,7 +9,6 @@ and the answers of its REST API, ``texts`` plans, errors and progress, ``checkpo
 from __future__ import annotations
 
 import contextlib
-import http.server
 import io
 import json
 import os
@@ -29,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.effort import ALL
+from tests.http_server import HttpServer
 
 TOKEN, CLIENT_SECRET = "planted-bearer-token-5f2c", "planted-client-secret-77ab"
 BY_HAND, REDACTED = "planted-token-by-hand-d81e", "planted-token-redacted-09f3"
@@ -266,25 +266,9 @@ class _Reads:
 def _sign_in() -> Iterator[str]:
     """Serve a token endpoint that accepts the client secret; yields its URL."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            body = json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/token"
-        finally:
-            server.shutdown()
-            thread.join()
+    given = {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}
+    with HttpServer(lambda exchange: exchange.reply(200, json.dumps(given).encode())) as server:
+        yield f"{server.url}/token"
 
 
 def _write_profiles(folder: Path, server: Any, token_endpoint: str) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import http.server
 import itertools
 import json
 import pathlib
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +21,7 @@ import pyarrow as pa
 
 import mock_server
 from delta_sharing_client.redact import Secret
+from tests.http_server import Exchange, HttpServer
 from tests.spark.streams import FEED, ID, VECTORS
 from tests.tables import TableWriter, rows_of
 
@@ -336,26 +335,14 @@ class _TokenEndpoint:
 def _token_endpoint(server: Any) -> Iterator[_TokenEndpoint]:
     endpoint = _TokenEndpoint(server)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            endpoint.given += 1
-            body = json.dumps({"access_token": endpoint.token, "expires_in": 3600}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(exchange: Exchange) -> None:
+        endpoint.given += 1
+        body = json.dumps({"access_token": endpoint.token, "expires_in": 3600}).encode()
+        exchange.reply(200, body, {"Content-Type": "application/json"})
 
-        def log_message(self, *_: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        endpoint.url = f"http://127.0.0.1:{listening.server_port}/token"
-        try:
-            yield endpoint
-        finally:
-            listening.shutdown()
+    with HttpServer(answer) as listening:
+        endpoint.url = f"{listening.url}/token"
+        yield endpoint
 
 
 # --- repeated batches ---

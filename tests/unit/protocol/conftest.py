@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import http.server
 import json
 import threading
 import time
@@ -14,13 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.long_listing import Server
 from delta_sharing_client.http import sign_in
 from delta_sharing_client.http.request_limits import Interrupt
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
+from tests.http_server import Exchange, HttpServer
 
 TOKEN = "planted-bearer-token"
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
@@ -57,35 +56,19 @@ class FakeServer:
         self.requests: list[ReceivedRequest] = []
         self.routes: dict[tuple[str, str], list[Reply | Route]] = {}
         self._lock = threading.Lock()
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def serve(self) -> None:
-                outer._serve(self)
-
-            do_GET = do_POST = do_HEAD = serve
-
-        self._http = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
-        self.endpoint = f"http://127.0.0.1:{self._http.server_port}/prefix"
+        self._http = HttpServer(self._serve)
+        self.endpoint = f"{self._http.url}/prefix"
 
     def on(self, method: str, path: str, *replies: Reply | Route) -> None:
         """Respond to requests of a path with ``replies`` in order, and with the last one from then on."""
         self.routes[method, path] = list(replies)
 
     def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        self._http.close()
 
-    def _serve(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+    def _serve(self, handler: Exchange) -> None:
         parts = urlsplit(handler.path)
-        raw = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        raw = handler.content
         body = json.loads(raw) if raw[:1] == b"{" else raw.decode()
         path = parts.path.removeprefix("/prefix")
         query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
@@ -102,7 +85,7 @@ class FakeServer:
         _send(handler, reply(request) if callable(reply) else reply)
 
 
-def _send(handler: http.server.BaseHTTPRequestHandler, reply: Reply) -> None:
+def _send(handler: Exchange, reply: Reply) -> None:
     handler.close_connection = reply.framing not in {"length", "chunked"}
     if reply.framing == "reset":
         return

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
+import contextlib
 import json
 import ssl
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import fsspec
@@ -18,56 +17,48 @@ from obstore import store
 from delta_sharing_client import ReadOptions
 from delta_sharing_client.errors import ProfileError
 from delta_sharing_client.protocol.profile import Profile
+from tests.http_server import Exchange, HttpServer
 
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "https://h/api/", "bearerToken": "planted"}
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+class ProfileServer(HttpServer):
+    """Serves a profile; the name of the requested file says how."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(self._reply, context)
+        self.paths: list[str] = []
+
+    def _reply(self, exchange: Exchange) -> None:
         content = json.dumps(PROFILE).encode()
-        self.server.paths.append(self.path)  # type: ignore[attr-defined]
-        path = self.path.partition("?")[0].rpartition("://")[2]
+        self.paths.append(exchange.path)
+        is_first = len(self.paths) == 1
+        path = exchange.path.partition("?")[0].rpartition("://")[2]
         file_name = path.rpartition("/")[2]
         status = {"moved": 302, "away": 302, "around": 302, "lost": 302, "gone": 404, "shut": 403}.get(file_name, 200)
-        if file_name == "busy" and len(self.server.paths) == 1:  # type: ignore[attr-defined]
+        if file_name == "busy" and is_first:
             status = 503
         if file_name == "long":
             content = b" " * (1 << 20) + content
-        self.send_response(status)
         location = {
             "moved": "my.share?sig=planted",
             "away": "http://example.com/x?sig=planted",
             "around": "around",
             "there": "gone",
         }.get(file_name)
+        exchange.close_connection = True
+        exchange.send_response(status)
         if location:
-            self.send_header("Location", location)
-        is_cut = file_name == "cut" and len(self.server.paths) == 1  # type: ignore[attr-defined]
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content[:-1] if is_cut else content)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+            exchange.send_header("Location", location)
+        exchange.send_header("Content-Length", str(len(content)))
+        exchange.end_headers()
+        exchange.wfile.write(content[:-1] if file_name == "cut" and is_first else content)
 
 
 @pytest.fixture
-def start() -> Iterator[Any]:
-    running: list[http.server.ThreadingHTTPServer] = []
-
-    def begin(context: ssl.SSLContext | None = None) -> Any:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.paths = []  # type: ignore[attr-defined]
-        if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        running.append(server)
-        return server
-
-    yield begin
-    for server in running:
-        server.shutdown()
-        server.server_close()
+def start() -> Iterator[Callable[..., ProfileServer]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda context=None: stack.enter_context(ProfileServer(context))
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +73,7 @@ def test_profile_at_an_https_url_needs_no_other_package(start: Any, tmp_path: An
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    url = f"https://127.0.0.1:{start(context).server_port}/my.share"
+    url = f"{start(context).url}/my.share"
     trusting = ReadOptions(ca_bundle=str(tmp_path / "ca.pem"))
     assert Profile.load(url, trusting).endpoint == "https://h/api"
     with pytest.raises(ProfileError, match=r"the certificate of 127\.0\.0\.1:\d+ is not accepted"):
@@ -91,7 +82,7 @@ def test_profile_at_an_https_url_needs_no_other_package(start: Any, tmp_path: An
 
 def test_redirects_to_allowed_hosts_are_followed(start: Any) -> None:
     server = start()
-    base = f"http://127.0.0.1:{server.server_port}"
+    base = f"{server.url}"
     assert Profile.load(f"{base}/moved").endpoint == "https://h/api"
     assert Profile.load(f"{base.replace('http', 'HTTP')}/moved").endpoint == "https://h/api"
     with pytest.raises(ProfileError, match=r"http to host 'example\.com'") as caught:
@@ -107,8 +98,8 @@ def test_redirects_to_allowed_hosts_are_followed(start: Any) -> None:
 
 def test_profile_is_fetched_through_the_configured_proxy(start: Any) -> None:
     server, proxy = start(), start()
-    options = ReadOptions(proxy=f"http://127.0.0.1:{proxy.server_port}")
-    assert Profile.load(f"http://127.0.0.1:{server.server_port}/my.share", options).endpoint == "https://h/api"
+    options = ReadOptions(proxy=f"{proxy.url}")
+    assert Profile.load(f"{server.url}/my.share", options).endpoint == "https://h/api"
     assert (len(server.paths), len(proxy.paths)) == (0, 1)
 
 
@@ -123,14 +114,14 @@ def test_profile_is_fetched_through_the_configured_proxy(start: Any) -> None:
 )
 def test_response_without_a_profile_is_refused(start: Any, name: str, message: str) -> None:
     with pytest.raises(ProfileError, match=message) as caught:
-        Profile.load(f"http://127.0.0.1:{start().server_port}/{name}?sig=planted")
+        Profile.load(f"{start().url}/{name}?sig=planted")
     assert "planted" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["busy", "cut"])
 def test_busy_or_interrupted_server_is_retried(start: Any, name: str) -> None:
     server = start()
-    assert Profile.load(f"http://127.0.0.1:{server.server_port}/{name}").endpoint == "https://h/api"
+    assert Profile.load(f"{server.url}/{name}").endpoint == "https://h/api"
     assert server.paths == [f"/{name}"] * 2
 
 
@@ -146,7 +137,7 @@ def test_profile_with_a_token_is_not_fetched_over_http() -> None:
 
 def test_refused_connection_is_reported(start: Any) -> None:
     server = start()
-    url = f"http://127.0.0.1:{server.server_port}/my.share"
+    url = f"{server.url}/my.share"
     server.shutdown()
     server.server_close()
     with pytest.raises(ProfileError, match="refuses the connection"):

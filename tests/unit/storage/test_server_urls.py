@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import pickle
-import threading
 from collections.abc import Awaitable, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import pytest
@@ -20,6 +18,7 @@ from delta_sharing_client.protocol.messages import VolumeFileItem
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.storage import server_urls
 from delta_sharing_client.storage.server_urls import ServerUrls
+from tests.http_server import Exchange, HttpServer
 from tests.integration.test_downloads import content
 from tests.places import Sent, get, pages
 
@@ -27,95 +26,71 @@ FILES = {"a/report.csv": b"id\n1\n2\n", "b.txt": b"text", "empty": b"", "large.b
 BASE = "/api/shares/s/schemas/d/volumes/v"
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """A sharing server that lists two files per page, and the storage that its URLs point to."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(self._serve)
         self.asked: list[str] = []
         self.has_files = True
         self.signature = 0
         self.ignores_ranges = False
         self.items: list[Any] | None = None
-        self.url: str | None = None
+        self.target: str | None = None
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def json(self, value: Any, status: int = 200) -> None:
-        self.reply(status, json.dumps(value).encode())
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
+    def _serve(self, exchange: Exchange) -> None:
+        path, _, query = exchange.path.partition("?")
+        if path.startswith("/data/"):
+            self._data(exchange, path.removeprefix("/data/"), query)
+            return
+        answer: dict[str, Any] | None = None
         if path == BASE:
-            self.json({"name": "v", "schema": "d", "share": "s", "storageLocation": "s3://bucket/volumes/"})
-        elif path == f"{BASE}/files" and self.server.has_files:
+            answer = {"name": "v", "schema": "d", "share": "s", "storageLocation": "s3://bucket/volumes/"}
+        elif path == f"{BASE}/files" and self.has_files:
             start = int(query.partition("=")[2] or 0)
-            items = self.server.items or [{"file_path": name, "size": len(data)} for name, data in FILES.items()]
-            page: dict[str, Any] = {"items": items[start : start + 2]}
+            items = self.items or [{"file_path": name, "size": len(data)} for name, data in FILES.items()]
+            answer = {"items": items[start : start + 2]}
             if start + 2 < len(items):
-                page["nextPageToken"] = str(start + 2)
-            self.json(page)
-        elif path.startswith("/data/"):
-            self.data(path.removeprefix("/data/"), query)
-        else:
-            self.json({"errorCode": "NOT_FOUND", "message": "No such endpoint."}, 404)
+                answer["nextPageToken"] = str(start + 2)
+        elif path == f"{BASE}/files/download" and self.has_files:
+            name = json.loads(exchange.content)["file_path"]
+            if name in FILES:
+                url = f"{self.url}/data/{name}?X-Amz-Signature=planted{self.signature}"
+                answer = {"download_url": self.target or url}
+            else:
+                answer = {"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "No such file."}
+        status = 200
+        if answer is None or "errorCode" in answer:
+            status, answer = 404, answer or {"errorCode": "NOT_FOUND", "message": "No such endpoint."}
+        exchange.reply(status, json.dumps(answer).encode())
 
-    def data(self, name: str, query: str) -> None:
-        self.server.asked.append(name)
-        if query != f"X-Amz-Signature=planted{self.server.signature}":
-            self.reply(403, b"<Error><Code>AccessDenied</Code></Error>")
+    def _data(self, exchange: Exchange, name: str, query: str) -> None:
+        self.asked.append(name)
+        if query != f"X-Amz-Signature=planted{self.signature}":
+            exchange.reply(403, b"<Error><Code>AccessDenied</Code></Error>")
             return
         data, headers = FILES[name], {"ETag": f'"{len(FILES[name])}"', "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT"}
-        range_header = self.headers.get("Range")
-        if range_header is None or self.server.ignores_ranges:
-            self.reply(200, data, headers)
+        range_header = exchange.headers.get("Range")
+        if range_header is None or self.ignores_ranges:
+            exchange.reply(200, data, headers)
             return
         first, _, last = range_header.removeprefix("bytes=").partition("-")
         start, stop = int(first), min(int(last) + 1, len(data))
         if start >= len(data):
-            self.reply(416, b"", headers)
+            exchange.reply(416, b"", headers)
             return
-        self.reply(206, data[start:stop], {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path != f"{BASE}/files/download" or not self.server.has_files:
-            self.json({"errorCode": "NOT_FOUND", "message": "No such endpoint."}, 404)
-            return
-        path = json.loads(body)["file_path"]
-        if path not in FILES:
-            self.json({"errorCode": "RESOURCE_DOES_NOT_EXIST", "message": "No such file."}, 404)
-            return
-        host = f"http://127.0.0.1:{self.server.server_address[1]}"
-        url = self.server.url or f"{host}/data/{path}?X-Amz-Signature=planted{self.server.signature}"
-        self.json({"download_url": url})
+        exchange.reply(206, data[start:stop], {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"})
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as server_:
-        threading.Thread(target=server_.serve_forever, daemon=True).start()
         yield server_
-        server_.shutdown()
 
 
 @pytest.fixture
 def volume(server: Server) -> Iterator[ds.Volume]:
-    endpoint = f"http://127.0.0.1:{server.server_address[1]}/api"
-    profile = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": "planted"}
+    profile = {"shareCredentialsVersion": 1, "endpoint": f"{server.url}/api", "bearerToken": "planted"}
     options = ds.ReadOptions(max_attempts=2, max_retry_seconds=1, progress=False)
     with ds.SharingClient(profile, options=options) as client:
         yield client.volume("s.d.v")
@@ -163,7 +138,7 @@ def test_storage_without_ranges_is_read(volume: ds.Volume, server: Server) -> No
 
 
 def test_url_with_a_forbidden_scheme_is_refused(volume: ds.Volume, server: Server) -> None:
-    server.url = "file:///etc/passwd?planted"
+    server.target = "file:///etc/passwd?planted"
     with pytest.raises(ds.ProtocolError, match="scheme 'file'") as caught:
         volume.read_bytes("b.txt")
     assert "planted" not in f"{caught.value}"

@@ -6,10 +6,8 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +39,7 @@ from delta_sharing_client.storage.opening import open_place, place_of
 from delta_sharing_client.storage.store_place import StorePlace
 from tests import junctions
 from tests.effort import ALL
+from tests.http_server import Exchange, HttpServer
 from tests.places import get, pages, paths
 from tests.s3 import Bucket, s3_bucket
 
@@ -285,42 +284,28 @@ def test_links_in_local_directories_are_not_followed(
 # --- requests ---
 
 
-class Store(ThreadingHTTPServer):
+class Store(HttpServer):
     """A store that answers with ``answers`` in order: a status, headers and a body. It keeps the requests' headers."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._next)
         self.answers: list[tuple[int, dict[str, str], bytes]] = []
         self.received: list[tuple[str, dict[str, str]]] = []
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Store
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        self.server.received.append((self.path, dict(self.headers)))
-        status, headers, body = self.server.answers.pop(0)
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+    def _next(self, exchange: Exchange) -> None:
+        self.received.append((exchange.path, dict(exchange.headers)))
+        status, headers, body = self.answers.pop(0)
+        exchange.reply(status, body, headers)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     with Store() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
-        server.shutdown()
 
 
 def at(store: Store, keys: Keys, *, region: str | None = "us-east-1") -> StorePlace:
-    endpoint = f"http://127.0.0.1:{store.server_address[1]}"
+    endpoint = store.url
     given = {"endpoint": endpoint} | ({} if region is None else {"region": region})
     return opened(Bucket("bucket", endpoint, None), keys, storage_options=given)
 
@@ -375,7 +360,7 @@ def test_region_of_the_bucket_is_learned_from_a_refusal(store: Store) -> None:
 
 def test_redirect_of_a_store_is_not_followed(store: Store) -> None:
     for status in (301, 302, 303, 307, 308):
-        store.answers = [(status, {"Location": f"http://127.0.0.1:{store.server_address[1]}/elsewhere"}, b"")]
+        store.answers = [(status, {"Location": f"{store.url}/elsewhere"}, b"")]
         store.received.clear()
         with pytest.raises(Refused, match="set 'region'") as refused:
             get(at(store, Keys()), "a")
