@@ -50,7 +50,7 @@ def by_format(
     if table_format is TableFormat.DELTA or rest.profile.iceberg_endpoint is None:
         return as_delta()
     formats = stated_formats(rest, table)
-    has_iceberg = "iceberg" in formats or (prefers_iceberg and not formats and _is_in_catalog(rest, table))
+    has_iceberg = "iceberg" in formats or (prefers_iceberg and not formats and _failure_of_catalog(rest, table) is None)
     if has_iceberg and (prefers_iceberg or "delta" not in formats):
         return as_iceberg(_iceberg())
     if formats:
@@ -58,7 +58,12 @@ def by_format(
     try:
         return as_delta()
     except RequestError as error:
-        if error.status not in (_NOT_FOUND, NOT_IMPLEMENTED) or not _is_in_catalog(rest, table):
+        if error.status not in (_NOT_FOUND, NOT_IMPLEMENTED):
+            raise
+        failure = _failure_of_catalog(rest, table)
+        if failure is not None:
+            if not isinstance(failure, NotFoundError):
+                error.add(f"Whether it is an Iceberg table is not known: {failure.message}")
             raise
     rest.known["formats", table] = ("iceberg",)
     return as_iceberg(_iceberg())
@@ -169,15 +174,16 @@ def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas:
     return tables
 
 
-def _is_in_catalog(rest: RestClient, table: AssetName) -> bool:
+def _failure_of_catalog(rest: RestClient, table: AssetName) -> DeltaSharingError | None:
+    """Return why the catalog does not load a table; ``None`` if the table is there."""
     try:
         _iceberg().load_table(rest, table, rest.options)
     except (UnsupportedFeatureError, ProtocolError):
         # The table exists, and reading it reports the problem.
-        return True
-    except DeltaSharingError:
-        return False
-    return True
+        return None
+    except DeltaSharingError as error:
+        return error
+    return None
 
 
 def _iceberg() -> ModuleType:

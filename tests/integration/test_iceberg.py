@@ -525,6 +525,13 @@ def test_table_in_neither_format_is_not_found(server: IcebergServer) -> None:
         client.table("ice.n.t", format="iceberg").scan().to_arrow()
 
 
+def test_failure_of_the_catalog_is_reported_with_a_missing_table(server: IcebergServer) -> None:
+    server.faults = [(200, {"overrides": {}}), (403, {"error": {"type": "ForbiddenException", "message": "not yours"}})]
+    table = ds.SharingClient(server.profile).table("ice.n.t")
+    with pytest.raises(ds.RequestError, match=r"501.* Whether it is an Iceberg table is not known: .*403.*not yours"):
+        table.to_arrow()
+
+
 def test_missing_iceberg_endpoint_is_reported(server: IcebergServer) -> None:
     profile = {name: value for name, value in server.profile.items() if name != "icebergEndpoint"}
 
