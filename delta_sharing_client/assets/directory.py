@@ -348,7 +348,8 @@ def matcher(pattern: Patterns | None, exclude: Patterns = ()) -> Callable[[str],
     """Return a function that tells whether a relative path matches ``pattern``, or one of several, and none of
     ``exclude``; ``None`` if all do.
 
-    A pattern with a slash must match the whole path, and a pattern without one only the name.
+    A pattern with a slash must match the whole path, and a pattern without one only the name. A slash at the end stands
+    for everything below a directory, one at the start for nothing else.
 
     Raises ``UsageError`` if a pattern is malformed, or ``pattern`` is empty.
     """
@@ -363,19 +364,27 @@ def matcher(pattern: Patterns | None, exclude: Patterns = ()) -> Callable[[str],
 
 
 def _matchers(patterns: Patterns) -> list[Callable[[str], object]]:
-    from fsspec.utils import glob_translate
-
     matchers: list[Callable[[str], object]] = []
     try:
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
-            match = re.compile(glob_translate(pattern)).match
-            is_for_paths = "/" in pattern
-            matchers.append(match if is_for_paths else functools.partial(_match_name, match))
-    except (ValueError, TypeError):
+            if not pattern.strip("/"):
+                raise ValueError
+            match = _compiled(pattern).match
+            matchers.append(match if "/" in pattern else functools.partial(_match_name, match))
+    except (ValueError, TypeError, AttributeError):
         raise UsageError(
             f"Expected a pattern such as '*.pdf' or 'a/**/*.csv', or a list of patterns, found {patterns!r}."
         ) from None
     return matchers
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    from fsspec.utils import glob_translate
+
+    # A key may begin or end with a slash itself.
+    forms = {pattern, pattern.removeprefix("/")}
+    forms |= {f"{form}**" for form in forms if form.endswith("/")}
+    return re.compile("|".join(map(glob_translate, sorted(forms))))
 
 
 def _match_name(match: Callable[[str], object], path: str) -> object:

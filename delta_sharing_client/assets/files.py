@@ -47,8 +47,9 @@ class FileAsset(Asset):
         path:
             A directory or file of the asset; empty for the whole asset.
         pattern:
-            Shell wildcards that files must match, as in ``"*.pdf"`` for names or ``"2024/**/*.csv"`` for paths relative
-            to ``path``; or a list of such patterns, of which one must match.
+            Shell wildcards that files must match, as in ``"*.pdf"`` for names, or ``"2024/**/*.csv"``, ``"/*.csv"`` and
+            ``"2024/"`` (everything below) for paths relative to ``path``; or a list of such patterns, of which one must
+            match.
         exclude:
             Patterns that files must not match.
         recursive:

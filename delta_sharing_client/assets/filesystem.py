@@ -104,7 +104,7 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
         """Return the bytes of a file, or of a range in it; negative positions count from the end."""
         path = self._checked(path)
-        with self._absence(path):
+        with self._wants_file(path):
             if start is None and end is None:
                 return self._directory.read_bytes(path)
             file = self._directory.stat(path)
@@ -116,7 +116,8 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
     def _open(self, path: str, mode: str = "rb", **_: object) -> io.BufferedReader:
         if mode != "rb":
             raise self._read_only(path)
-        with self._absence(path):
+        path = self._checked(path)
+        with self._wants_file(path):
             return OpenFile(FileStream(self._directory, self._directory.stat(path)))
 
     # === Operations that write ===
@@ -135,11 +136,25 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return checked_path(self._strip_protocol(path), self._directory.ref)
 
     @contextlib.contextmanager
+    def _wants_file(self, path: str) -> Iterator[None]:
+        """Raise the errors of ``_absence``, and ``IsADirectoryError`` for a directory. Only if there is no file, this
+        sends a request."""
+        if not path:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        with self._absence(path):
+            try:
+                yield
+            except NotFoundError:
+                if self._directory.is_directory(path):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
+                raise
+
+    @contextlib.contextmanager
     def _absence(self, path: str) -> Iterator[None]:
         try:
             yield
-        except NotFoundError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        except NotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, error.message.rstrip("."), path) from None
 
 
 def _entries(page: Page) -> Iterator[dict[str, Any]]:

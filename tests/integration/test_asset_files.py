@@ -108,6 +108,12 @@ def test_files_are_listed_with_sizes(volume: Any) -> None:
         (("deep", "er/*"), {}, ["deep/er/b.txt"]),
         (("", "table/**/*.parquet"), {}, ["table/part=1/x.parquet", "table/part=2/y.parquet"]),
         (("", "[ae]*"), {"recursive": False}, ["a.csv", "empty"]),
+        (("", "/*.csv"), {}, ["a.csv"]),
+        (("", "/*.txt"), {}, []),
+        (("", ["deep/", "*.csv"]), {}, ["a.csv", "deep/c.pdf", "deep/er/b.txt"]),
+        (("", "/deep/er/"), {}, ["deep/er/b.txt"]),
+        (("deep", "er/"), {}, ["deep/er/b.txt"]),
+        (("", None), {"exclude": ["deep/", "table/", "[ew]*"]}, ["a.csv", "large.bin", "with space/100% \u00e9.txt"]),
         (("a.csv",), {}, ["a.csv"]),
         (("a.csv", "*.txt"), {}, []),
     ],
@@ -261,7 +267,7 @@ def test_file_system_works_with_fsspec(volume: Any) -> None:
         with pytest.raises(FileNotFoundError):
             missing("none")
     for call in (fs.open, fs.cat_file):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(IsADirectoryError):
             call("deep")
 
 

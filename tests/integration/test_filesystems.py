@@ -138,6 +138,41 @@ def test_both_file_systems_describe_files_alike(mounted: tuple[Any, str], root: 
     assert again.cat_file(f"{at}data/a.csv", 0, 3) == b"x,y"
 
 
+def test_errors_name_the_whole_path_and_what_is_there(mounted: tuple[Any, str], root: pathlib.Path) -> None:
+    files(root)
+    fs, at = mounted
+    for read in (fs.open, fs.cat_file, fs.cat):
+        with pytest.raises(IsADirectoryError) as directory:
+            read(f"{at}data")
+        assert directory.value.filename == f"{at}data"
+        with pytest.raises(FileNotFoundError, match="There is no file or directory 'data/none' in volume") as missing:
+            read(f"{at}data/none")
+        assert missing.value.filename == f"{at}data/none"
+
+
+@pytest.mark.parametrize("path", ["s.d.dogs", "s.d.dogs/data/a.csv", "s.d", "x/a.csv"])
+def test_missing_volumes_are_paths_that_do_not_exist(server: Any, root: pathlib.Path, path: str) -> None:
+    files(root)
+    fs = SharingFileSystem(profile=server.profile)
+    assert (fs.exists(path), fs.isdir(path), fs.isfile(path)) == (False, False, False)
+    advice = "Did you mean 's.d.docs'" if "dogs" in path else "Expected a volume as share.schema.volume"
+    for read in (fs.info, fs.ls, fs.find):
+        with pytest.raises(FileNotFoundError, match=advice):
+            read(path)
+
+
+def test_errors_other_than_absence_are_no_absence(server: Any) -> None:
+    fs = SharingFileSystem(profile={**server.profile, "bearerToken": "wrong"})
+    with pytest.raises(ds.AuthError):
+        fs.exists("s.d.docs/data")
+
+
+def test_unknown_storage_options_are_refused() -> None:
+    with pytest.raises(ds.UsageError, match="Unknown storage option 'profil': expected 'profile'"):
+        fsspec.filesystem("delta-sharing", profil="my.share")
+    fsspec.filesystem("delta-sharing", profile="my.share", skip_instance_cache=True, use_listings_cache=False)
+
+
 def test_urls_are_opened_with_a_profile(server: Any, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files(root)
     fsspec.register_implementation("delta-sharing", SharingFileSystem, clobber=True)
@@ -149,8 +184,6 @@ def test_urls_are_opened_with_a_profile(server: Any, root: pathlib.Path, monkeyp
     assert len(pd.read_csv(url)) == 2
     fs, inner = fsspec.url_to_fs("delta-sharing://")
     assert (inner, fs.ls("", detail=False)) == ("", ["s.d.docs"])
-    with pytest.raises(ds.UsageError):
-        fs.info("docs/a.csv")
     with pytest.raises(FileNotFoundError):
         fsspec.open("delta-sharing://s.d.docs/none").open()
 
