@@ -245,7 +245,10 @@ class Http:
         origin = f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
         arguments = self._proxies.get(origin)
         if arguments is None:
-            arguments = self._proxies[origin] = _proxy_arguments(self.network.proxy_for(url), scheme.lower())
+            # Imported here, because requests is slow to import.
+            from delta_sharing_client.http.sessions import proxy_for
+
+            arguments = self._proxies[origin] = _proxy_arguments(proxy_for(self.network, url), scheme.lower())
         return arguments
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
 from delta_sharing_client.http.network import content_codings
 from delta_sharing_client.http.request_limits import library_errors, network_failure
 from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.redact import MASK
-
-if TYPE_CHECKING:
-    import requests
 
 # The encodings that ``body_chunks`` decodes, for the ``Accept-Encoding`` header.
 ACCEPTED_ENCODINGS = "gzip, deflate"
@@ -30,8 +27,30 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PLAIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[<]")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Response:
+    """A response whose body is not read yet.
+
+    ``headers`` ignore the case of their names. ``authorization`` is the header of the request to ``url``. ``read``
+    returns the bytes of the body that are there, at most as many as its argument says. ``close`` may be called again.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    url: str = dataclasses.field(repr=False)
+    authorization: str | None = dataclasses.field(repr=False)
+    read: Callable[[int], bytes] = dataclasses.field(repr=False)
+    close: Callable[[], None] = dataclasses.field(repr=False)
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def body_chunks(
-    response: requests.Response,
+    response: Response,
     doing: str,
     table: str | None = None,
     *,
@@ -50,7 +69,7 @@ def body_chunks(
         yield chunk
 
 
-def start_of_body(response: requests.Response, limit: int, secrets: Iterable[str]) -> bytes:
+def start_of_body(response: Response, limit: int, secrets: Iterable[str]) -> bytes:
     """Return the first ``limit`` bytes of an error response, or as many as arrive.
 
     If the body is cut, ``secrets`` in it are masked, and a partial secret at the cut is left out.
@@ -83,13 +102,13 @@ def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _received(response: requests.Response, doing: str, table: str | None) -> Iterator[bytes]:
+def _received(response: Response, doing: str, table: str | None) -> Iterator[bytes]:
     while True:
         failure: Transient | DeltaSharingError | None = None
         chunk = b""
         try:
             # Return the available bytes instead of waiting for a full chunk, so that their lines are processed at once.
-            chunk = response.raw.read1(_CHUNK_BYTES)
+            chunk = response.read(_CHUNK_BYTES)
         except library_errors() as error:
             failure = network_failure(error, doing, table, receiving=True)
         # Raised here, because the library's error contains the URL.
@@ -100,7 +119,7 @@ def _received(response: requests.Response, doing: str, table: str | None) -> Ite
         yield chunk
 
 
-def _decoded(response: requests.Response, chunks: Iterator[bytes], doing: str, table: str | None) -> Iterable[bytes]:
+def _decoded(response: Response, chunks: Iterator[bytes], doing: str, table: str | None) -> Iterable[bytes]:
     encodings = content_codings(response.headers.get("Content-Encoding", ""))
     if not encodings:
         return chunks

@@ -13,15 +13,14 @@ import zlib
 from urllib.parse import urlsplit
 
 import aiohttp
-import requests.exceptions
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError, limit_reached
 from delta_sharing_client.http.network import OutOfReach, Reach, is_loopback
 from delta_sharing_client.http.retry import RETRIED_STATUSES, Transient
 
-# The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError; a
-# malformed address or proxy causes a ValueError or, inside urllib3, a TypeError.
+# The base classes of exceptions from requests, urllib3 and the standard library. A RequestException is an OSError, and
+# has one of urllib3 as its cause; a malformed address or proxy causes a ValueError or, inside urllib3, a TypeError.
 LIBRARY_ERRORS = (
     OSError,
     ValueError,
@@ -74,15 +73,12 @@ def _verdict(causes: list[BaseException], host: str, receiving: bool) -> tuple[s
         if verdict is not None:
             return verdict
     error = causes[0]
-    if _find(causes, zlib.error, urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError):
+    if _find(causes, zlib.error, urllib3.exceptions.DecodeError):
         return f"the response cannot be decompressed ({type(error).__name__})", False
     cut = (http.client.HTTPException, urllib3.exceptions.ProtocolError)
     cut_of_aiohttp = (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError)
     if _find(causes, *cut, *cut_of_aiohttp) or isinstance(error, (ValueError, TypeError)):
         return f"the response was cut off or is not HTTP ({type(causes[-1]).__name__})", True
-    if isinstance(error, requests.RequestException):
-        passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-        return f"the connection broke ({_kind(causes[-1])})", isinstance(error, passing)
     return f"the connection broke ({_kind(causes[-1])})", isinstance(
         error, (OSError, urllib3.exceptions.HTTPError, aiohttp.ClientConnectionError)
     )
@@ -126,7 +122,7 @@ _NO_TLS = re.compile(r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER_FAILURE|PA
 
 
 def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    cause = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError, requests.exceptions.SSLError)
+    cause = _find(causes, ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError)
     if cause is None:
         return None
     text = str(cause)
@@ -154,8 +150,7 @@ def _tls(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
 
 
 def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    malformed = _find(causes, requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown)
-    if malformed is not None:
+    if _find(causes, urllib3.exceptions.ProxySchemeUnknown):
         return "the URL of the proxy cannot be used; check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY", False
     if not _is_of_proxy(causes):
         return None
@@ -173,12 +168,8 @@ def _proxy(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
 
 
 def _addresses(causes: list[BaseException], host: str) -> tuple[str, bool] | None:
-    if isinstance(causes[0], requests.exceptions.TooManyRedirects):
-        return "the server redirects in a circle", False
     # If no library wrapped it, a TypeError or ValueError comes from building addresses and headers.
-    if isinstance(causes[0], requests.exceptions.JSONDecodeError) or not _find(
-        causes[:1], ValueError, TypeError, urllib3.exceptions.LocationValueError
-    ):
+    if not _find(causes[:1], ValueError, TypeError, urllib3.exceptions.LocationValueError):
         return None
     return f"an address or a header cannot be sent ({type(causes[0]).__name__}); check the URL and the proxy", False
 
@@ -188,16 +179,18 @@ def _connections(causes: list[BaseException], host: str) -> tuple[str, bool] | N
         return f"{host} refuses the connection; check that the server is running and the endpoint is right", True
     if _find(causes, urllib3.exceptions.NewConnectionError):
         return f"no connection to {host} ({_kind(causes[-1])}); check the network and the proxy", True
-    if _find(causes, requests.ConnectTimeout, urllib3.exceptions.ConnectTimeoutError, aiohttp.ConnectionTimeoutError):
+    if _find(causes, urllib3.exceptions.ConnectTimeoutError, aiohttp.ConnectionTimeoutError):
         return f"no connection to {host} within the time limit", True
-    if _find(causes, requests.ReadTimeout, urllib3.exceptions.ReadTimeoutError, TimeoutError):
+    if _find(causes, urllib3.exceptions.ReadTimeoutError, TimeoutError):
         return "no bytes within the time limit", True
     return None
 
 
 def _is_of_proxy(causes: list[BaseException]) -> bool:
-    kinds = (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError)
-    return _find(causes, *kinds, aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError) is not None
+    return (
+        _find(causes, urllib3.exceptions.ProxyError, aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)
+        is not None
+    )
 
 
 def _kind(cause: BaseException) -> str:

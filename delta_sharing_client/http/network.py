@@ -15,7 +15,6 @@ import os
 import re
 import socket
 import ssl
-from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 import certifi
@@ -218,20 +217,6 @@ class Network:
                 why = error.strerror
                 raise UsageError(f"The certificates in '{path}', given by {source}, cannot be read: {why}.") from None
         return cls(options.proxy, trusted, certificate, tuple(changed))
-
-    def proxy_for(self, url: str) -> str | None:
-        """Return the URL of the proxy for ``url``, if any; on macOS and Windows also from the system's settings."""
-        proxy = self.proxy
-        if proxy is None:
-            import requests.utils
-
-            proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
-        return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
-
-    def arguments(self, url: str) -> dict[str, Any]:
-        """Return the keyword arguments for a request to ``url`` by a ``requests.Session``."""
-        proxy = self.proxy_for(url)
-        return {"proxies": {urlsplit(url).scheme: proxy} if proxy else {}, "verify": True, "cert": self}
 
     @functools.lru_cache(maxsize=_MOST_CONTEXTS)  # noqa: B019 - certificate files may change every hour
     def tls(self) -> ssl.SSLContext:

@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -131,38 +131,6 @@ def shut(sock: Any) -> None:
             socket.socket.shutdown(plain, socket.SHUT_RDWR)
         else:
             plain.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def sending(limits: RequestLimits) -> Iterator[None]:
-    """Apply ``limits`` to the request that this thread sends in the ``with`` block."""
-    under_way.limits = limits
-    try:
-        yield
-    finally:
-        under_way.limits = None
-
-
-class _Sending(threading.local):
-    """The limits that apply to a thread's current request."""
-
-    limits: RequestLimits | None = None
-
-    def use(self, sock: socket.socket | None) -> None:
-        if self.limits is not None:
-            self.limits.use(sock)
-
-    @property
-    def reach(self) -> Reach:
-        return Reach.ANY if self.limits is None else self.limits.reach
-
-    def sent(self, is_here: bool | None) -> None:
-        """Record where the request was sent (``RequestLimits.is_here``)."""
-        if self.limits is not None:
-            self.limits.is_here = is_here
-
-
-under_way = _Sending()
 
 
 # === Failures of the HTTP libraries; ``failures`` is imported only after one ===

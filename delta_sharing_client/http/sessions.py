@@ -1,19 +1,24 @@
-"""HTTP sessions for REST requests, with time limits, checks for completeness, and cancellation.
+"""Exchanges with a server by ``requests``, with time limits, checks for completeness, and cancellation.
 
-``http.client`` accepts a closed connection as the end of the headers, reads trailers without limit, and reuses a
-connection with unread bytes. The classes here prevent all three.
+``http.client`` accepts a closed connection as the end of the headers, reads trailers without limit, waits for each byte
+of the headers anew, and reuses a connection with unread bytes. The classes here prevent all four; ``test_sessions`` has
+the attacks.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import functools
 import http.client
-import http.cookiejar
 import io
+import math
+import os
 import re
+import selectors
 import socket
-import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import requests
@@ -23,7 +28,7 @@ import urllib3.connection
 import urllib3.exceptions
 
 from delta_sharing_client.errors import DeltaSharingError, ProtocolError, TransportError
-from delta_sharing_client.http.body import ACCEPTED_ENCODINGS, body_chunks
+from delta_sharing_client.http.body import ACCEPTED_ENCODINGS, Response, body_chunks
 from delta_sharing_client.http.network import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -41,96 +46,125 @@ from delta_sharing_client.http.request_limits import (
     RequestLimits,
     library_errors,
     network_failure,
-    sending,
-    shut,
-    under_way,
 )
 from delta_sharing_client.http.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.threads import Threads
 
-_SESSION_HOSTS, _SESSION_CONNECTIONS = 4, 32
+_SESSION_HOSTS = 4
+_MAX_IDLE = 32
 # The most bytes for the headers of a response, and for the lines around one of its chunks: chunk size and trailers.
 _LONGEST_HEAD = 256 * 1024
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d\b")
 
 
-class Session(requests.Session):
-    """A session that holds connections only: it stores no cookies, ignores ``~/.netrc`` and follows no redirects.
+class Session:
+    """Sends one request at a time, and keeps its connections for later ones.
 
-    Each request brings everything else, including the arguments of a ``Network``, so threads may share a session.
+    It is no ``requests.Session``, which would store cookies, read ``~/.netrc``, and read the body of each redirect.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.trust_env = False
-        self.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
-        for prefix in ("https://", "http://"):
-            self.mount(prefix, _Adapter(_SESSION_HOSTS, _SESSION_CONNECTIONS))
+        self._adapter = _Adapter(_SESSION_HOSTS, 1)
 
-    def ask(self, method: str, url: str, limits: RequestLimits, **sent: Any) -> requests.Response:
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._adapter.close()
+
+    def ask(
+        self, method: str, url: str, limits: RequestLimits, headers: Mapping[str, str], data: Any = None
+    ) -> Response:
         """Send one request within ``limits``, and return its response, whatever its status; the body is not read yet.
 
-        ``sent`` has the headers, data and auth of the request, as in ``requests``. Redirects are not followed, because
-        a redirect could send a secret elsewhere. Raises ``Transient``, ``TransportError`` or ``ProtocolError`` if no
-        response arrives.
+        ``data`` is the body, or the fields of a form. Redirects are not followed, because a redirect could send a
+        secret elsewhere. Raises ``Transient``, ``TransportError`` or ``ProtocolError`` if no response arrives.
         """
         limits.check()
         options, within = limits.options, limits.deadline.within
+        network = Network.of(options)
+        self._adapter.limits = limits
         try:
-            with sending(limits):
-                return self.request(
-                    method,
-                    url,
-                    timeout=(within(options.connect_timeout), within(options.read_timeout)),
-                    stream=True,
-                    allow_redirects=False,
-                    **sent,
-                    **Network.of(options).arguments(url),
-                )
+            request = requests.Request(
+                method, url, {**requests.utils.default_headers(), **headers}, data=data
+            ).prepare()
+            proxy = proxy_for(network, url)
+            received = self._adapter.send(
+                request,
+                stream=True,
+                timeout=(within(options.connect_timeout), within(options.read_timeout)),
+                cert=cast(Any, network),
+                proxies={urlsplit(url).scheme: proxy} if proxy else {},
+            )
         except (DeltaSharingError, Transient):
             raise
+        except requests.exceptions.InvalidProxyURL:
+            failure = network_failure(urllib3.exceptions.ProxySchemeUnknown(None), limits.doing, limits.table)
         except library_errors() as error:
             failure = network_failure(error, limits.doing, limits.table)
+        else:
+            raw = received.raw
+            sent = request.headers.get("Authorization")
+            return Response(received.status_code, received.headers, received.url, sent, raw.read1, received.close)
         raise failure  # raised here, because the library's error contains the request with its URL and secret
 
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return ``None``, because callers follow redirects; ``requests`` would read the body of each redirect."""
-        return None
+
+class Sessions:
+    """The sessions of one server, which threads share: each request has one to itself until its response is closed."""
+
+    def __init__(self) -> None:
+        self._idle: list[Session] = []
+        self._process = os.getpid()
+
+    def ask(self, *args: Any, **kwargs: Any) -> Response:
+        """Like ``Session.ask``, with the connections of earlier requests."""
+        if self._process != os.getpid():
+            # A forked child must not share sockets with its parent.
+            self._idle, self._process = [], os.getpid()
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = Session()
+        response = session.ask(*args, **kwargs)
+        end, held = response.close, [session]
+
+        def close() -> None:
+            end()
+            if held and len(self._idle) < _MAX_IDLE:
+                self._idle.append(held.pop())
+
+        return dataclasses.replace(response, close=close)
+
+    def close(self) -> None:
+        """Close idle connections. A later request opens new ones."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """An adapter that takes a ``Network`` as ``cert`` and uses its TLS context; ``requests`` would read the certificate
-    files for each connection."""
+    """An adapter whose connections keep the ``limits`` of the current request. It takes a ``Network`` as ``cert`` and
+    uses its TLS context; ``requests`` would read the certificate files for each connection."""
+
+    limits: RequestLimits
 
     def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
         host, _ = super().build_connection_pool_key_attributes(request, verify, None)
-        if host["scheme"] != "https":
-            return host, {}
-        context = cert.tls()
-        context.sslsocket_class = _TlsSocket
-        return host, {"ssl_context": context, "cert_reqs": "CERT_REQUIRED"}
+        return host, {"ssl_context": cert.tls(), "cert_reqs": "CERT_REQUIRED"} if host["scheme"] == "https" else {}
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = functools.partial(_TlsConnection if pool.scheme == "https" else _Connection, self)
+        return pool
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
         """Do nothing, because ``Network.tls`` has loaded the certificates."""
 
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = _POOLS
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(proxy, **kwargs)
-        manager.pool_classes_by_scheme = _POOLS
-        return manager
-
     def proxy_headers(self, proxy: str) -> dict[str, str]:
         return proxy_headers(proxy)
-
-
-class _TlsSocket(ssl.SSLSocket):
-    def do_handshake(self, block: bool = False) -> None:
-        under_way.use(self)
-        super().do_handshake(block)
 
 
 class _Source(io.RawIOBase):
@@ -138,37 +172,25 @@ class _Source(io.RawIOBase):
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, limits: RequestLimits) -> None:
         self._raw, self._sock, self._limits = raw, sock, limits
-        self._over = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        return None if self._over else self._limits.read(self._sock, lambda: self._raw.readinto(buffer))
-
-    def end(self) -> None:
-        """End the response: the connection may now serve another request, so it must no longer be cancelled."""
-        self._over = True
-        self._limits.use(None)
-
-    def refuse(self) -> None:
-        """Shut the connection down, so that it is not reused."""
-        shut(self._sock)
+        return self._limits.read(self._sock, lambda: self._raw.readinto(buffer))
 
     def close(self) -> None:
         if not self.closed:
+            # The connection may now serve another request, so it must no longer be cancelled.
+            self._limits.use(None)
             self._raw.close()
         super().close()
 
 
 class _Lines(io.BufferedReader):
-    """A buffered ``_Source``. It refuses endless lines, and shuts down a connection if bytes follow the response,
-    because they could be mistaken for the next response."""
+    """A buffered ``_Source`` that refuses endless lines."""
 
-    def __init__(self, source: _Source) -> None:
-        super().__init__(source)
-        self._source = source
-        self._of_lines = 0
+    _of_lines = 0
 
     def readline(self, size: int | None = -1) -> bytes:
         line = super().readline(size)
@@ -185,13 +207,6 @@ class _Lines(io.BufferedReader):
     def read1(self, size: int = -1) -> bytes:
         self._of_lines = 0
         return super().read1(size)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._source.end()
-            if self.peek():
-                self._source.refuse()
-        super().close()
 
     def head(self) -> bytes:
         """Read the headers of a response and skip interim responses (RFC 9110, 15.2); raise ``HTTPException`` if
@@ -210,30 +225,28 @@ class _Lines(io.BufferedReader):
 
 
 class _HttpResponse(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, adapter: _Adapter, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
-        self._limits = under_way.limits
-        if self._limits is not None:
-            self.fp: Any = _Lines(_Source(self.fp.detach(), sock, self._limits))
+        self._limits = adapter.limits
+        self.fp: Any = _Lines(_Source(self.fp.detach(), sock, self._limits))
 
     def begin(self) -> None:
         whole = self.fp
-        if self._limits is None:
-            return super().begin()
         try:
             self.fp = io.BytesIO(whole.head())
             super().begin()
         finally:
             self.fp = whole
         self._limits.head_is_complete()
-        return None
 
 
 class _Connection(urllib3.connection.HTTPConnection):
-    response_class = _HttpResponse
+    """A connection to an address that the request may connect to, and which an interrupt can shut down."""
 
-    def __init__(self, host: str, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, adapter: _Adapter, host: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(host, *args, **kwargs)
+        self._adapter = adapter
+        self.response_class = functools.partial(_HttpResponse, adapter)  # type: ignore[assignment]
         # Keeps a trailing dot, with which the name is looked up as it is, without search domains.
         self._name = host
         self._is_here: bool | None = None
@@ -243,38 +256,14 @@ class _Connection(urllib3.connection.HTTPConnection):
             plain = self._connected()
             self._is_here = is_here(plain.getpeername()[0])
             self.sock = self._secured(plain)
-        elif self.proxy.scheme == "http":
-            name = self.host
-            self.host = self._address_of_proxy()
-            try:
-                super().connect()
-            finally:
-                self.host = name
         else:
-            # The proxy's certificate is for its name, not for its address.
             super().connect()
-        under_way.use(self.sock)
-
-    def _address_of_proxy(self) -> str:
-        """Return the proxy's address that connects first; its name if it has one address, or if none responds.
-
-        The name of the server is not looked up here, because the proxy does that.
-        """
-        try:
-            addresses = socket.getaddrinfo(self._name, self.port, type=socket.SOCK_STREAM)
-            if len(addresses) == 1:
-                return self.host
-            with _first_connected(addresses, self.timeout) as sock:
-                return str(sock.getpeername()[0])
-        except TimeoutError as error:
-            raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
-        except (OSError, UnicodeError):
-            # urllib3 then fails to connect as well, and raises its own error.
-            return self.host
+        self._adapter.limits.use(self.sock)
 
     def _connected(self) -> socket.socket:
+        reach = self._adapter.limits.reach
         try:
-            return connected(self._name, self.port, self.timeout, under_way.reach, self.socket_options or ())
+            return connected(self._name, self.port, self.timeout, reach, self.socket_options or ())
         except socket.gaierror as error:
             raise urllib3.exceptions.NameResolutionError(self.host, self, error) from error
         except UnicodeError:
@@ -288,9 +277,10 @@ class _Connection(urllib3.connection.HTTPConnection):
         return sock
 
     def request(self, *args: Any, **kwargs: Any) -> None:
-        under_way.use(self.sock)
+        limits = self._adapter.limits
+        limits.use(self.sock)
         super().request(*args, **kwargs)
-        under_way.sent(self._is_here)
+        limits.is_here = self._is_here
 
     @property
     def is_connected(self) -> bool:
@@ -305,23 +295,14 @@ class _TlsConnection(_Connection, urllib3.connection.HTTPSConnection):
     def _secured(self, sock: socket.socket) -> socket.socket:
         assert self.ssl_context is not None, "it is in the key of the pool"
         try:
-            secured = self.ssl_context.wrap_socket(sock, server_hostname=self.host)
+            sock = self.ssl_context.wrap_socket(sock, server_hostname=self.host, do_handshake_on_connect=False)
+            self._adapter.limits.use(sock)
+            sock.do_handshake()
         except BaseException:
             sock.close()
             raise
         self.is_verified = True
-        return secured
-
-
-class _Pool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
-_POOLS = {"http": _Pool, "https": _TlsPool}
+        return sock
 
 
 # === Connections ===
@@ -343,54 +324,62 @@ def connected(
     allowed = [each for each in addresses if reach.allows(str(each[4][0]))]
     if not allowed:
         raise OutOfReach(reach)
-    sock = _one_connected(allowed[0], seconds) if len(allowed) == 1 else _first_connected(allowed, seconds)
+    sock = _first_connected(allowed, seconds)
     sock.settimeout(seconds)
     for option in options:
         sock.setsockopt(*option)
     return sock
 
 
-def _one_connected(address_info: Any, seconds: float | None) -> socket.socket:
+def _first_connected(addresses: list[Any], seconds: float | None) -> socket.socket:
+    """Return the first socket that connects. The next address is tried after ``_STAGGER`` seconds, or a failure."""
+    deadline, waiting = Deadline(seconds), addresses[::-1]
+    attempts: set[socket.socket] = set()
+    failure = OSError()
+    try:
+        with selectors.DefaultSelector() as ready:
+            while waiting or ready.get_map():
+                try:
+                    if waiting:
+                        attempts.add(sock := _started(waiting.pop()))
+                        ready.register(sock, selectors.EVENT_WRITE)
+                    left = min(deadline.left(), _STAGGER if waiting else math.inf)
+                    for key, _ in ready.select(None if left == math.inf else left):
+                        ready.unregister(key.fileobj)
+                        sock = cast(socket.socket, key.fileobj)
+                        _check(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+                        attempts.remove(sock)
+                        return sock
+                except OSError as error:
+                    failure = error
+                if deadline.left() == 0:
+                    raise TimeoutError
+        raise failure
+    finally:
+        for each in attempts:
+            each.close()
+
+
+def _started(address_info: Any) -> socket.socket:
+    """Return a socket that is connecting to an address."""
     family, kind, protocol, _, address = address_info
     sock = socket.socket(family, kind, protocol)
     try:
-        sock.settimeout(seconds)
-        sock.connect(address)
+        sock.setblocking(False)
+        code = sock.connect_ex(address)
+        _check(0 if code in (errno.EINPROGRESS, errno.EWOULDBLOCK) else code)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _first_connected(addresses: list[Any], seconds: float | None) -> socket.socket:
-    # Imported here, because asyncio is slow to import and most hosts have only one address.
-    import asyncio
-
-    import aiohappyeyeballs
-
-    async def first() -> socket.socket:
-        async with asyncio.timeout(seconds):
-            return await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_STAGGER)
-
-    def run() -> socket.socket:
-        # With a loop factory, the runner does not replace the event loop that the user may have set for this thread.
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            return runner.run(first())
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return run()
-    # This thread already runs a loop, for example in a notebook.
-    threads = Threads(1, "delta-sharing-connect")
-    try:
-        return threads.submit(run).result()
-    finally:
-        # Without waiting, so that Ctrl-C ends the attempt at once.
-        threads.shutdown(wait=False)
+def _check(code: int) -> None:
+    if code:
+        raise OSError(code, os.strerror(code))
 
 
-# === Downloads of single files ===
+# === Single exchanges ===
 
 
 def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes:
@@ -414,13 +403,13 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
                 "GET", target, RequestLimits(options, deadline, doing, None, reach=reach), limit=limit
             )
             location = response.headers.get("Location")
-            if response.status_code in REDIRECTS and location is not None:
+            if response.status in REDIRECTS and location is not None:
                 target = redirected(target, location)
                 continue
-            if response.status_code in RETRIED_STATUSES:
-                problem = f"{doing} failed: the server responds with HTTP status {response.status_code}."
+            if response.status in RETRIED_STATUSES:
+                problem = f"{doing} failed: the server responds with HTTP status {response.status}."
                 raise Transient(TransportError(problem), retry_after(response.headers.get("Retry-After")))
-            return response.status_code, body
+            return response.status, body
         raise TransportError(f"{doing} failed: the server redirects more than {MAX_REDIRECTS} times.")
 
     status, body = Tries(options, deadline).call(attempt)
@@ -439,9 +428,31 @@ def exchange(
     limit: int,
     headers: Mapping[str, str] | None = None,
     data: Any = None,
-) -> tuple[requests.Response, bytes]:
+) -> tuple[Response, bytes]:
     """Send one request on its own connection, and return the response and its body, which may have at most ``limit``
     bytes. Raises the errors of ``Session.ask`` and ``body_chunks``."""
     headers = {"Accept-Encoding": ACCEPTED_ENCODINGS, **(headers or {})}
-    with Session() as session, session.ask(method, url, limits, headers=headers, data=data) as response:
+    with Session() as session, session.ask(method, url, limits, headers, data) as response:
         return response, b"".join(body_chunks(response, limits.doing, limit=limit))
+
+
+# === What only ``requests`` knows ===
+
+
+def proxy_for(network: Network, url: str) -> str | None:
+    """Return the URL of the proxy for ``url``, if any; without a setting, that of the environment and, on macOS and
+    Windows, of the system."""
+    proxy = network.proxy
+    if proxy is None:
+        proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
+    return proxy or None if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def is_same_server(here: str, there: str) -> bool:
+    """Return whether credentials for the URL ``here`` may be sent to ``there``, as for a redirect of ``requests``."""
+    return not requests.Session().should_strip_auth(here, there)  # type: ignore[no-untyped-call]
+
+
+def library() -> str:
+    """Return the name and the version of the library, for ``User-Agent``."""
+    return f"requests/{requests.__version__}"

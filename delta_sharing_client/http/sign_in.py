@@ -1,7 +1,6 @@
-"""Sign-in: credentials as ``requests`` authentication.
+"""Sign-in: credentials as a header.
 
-The credentials are always passed as an auth object, never as a session header, because only then does ``requests``
-ignore ``~/.netrc``. A process requests only one token for the same credentials: one thread fetches it, and all requests
+A process requests only one token for the same credentials: one thread fetches it, and all requests
 with these credentials use it.
 """
 
@@ -19,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 from urllib.parse import quote_plus, urlsplit
 
 import msgspec
@@ -47,9 +46,6 @@ from delta_sharing_client.http.retry import (
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret
 
-if TYPE_CHECKING:
-    import requests
-
 _RENEWAL_SHARE = 0.1  # a token is renewed when a tenth of its life remains,
 _RENEWAL_SECONDS = 60.0  # but never earlier than this before its end
 _LIFE_IF_UNKNOWN = 300.0
@@ -76,11 +72,7 @@ def make_auth(credentials: Credentials, endpoint: str, options: ReadOptions) -> 
 
 
 class SharingAuth(abc.ABC):
-    """Sets the ``Authorization`` header of each request. Thread-safe; pickles with its credentials."""
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = self.header()
-        return request
+    """The ``Authorization`` header of each request. Thread-safe; pickles with its credentials."""
 
     @abc.abstractmethod
     def header(self) -> str:
@@ -297,7 +289,7 @@ class TokenAuth(SharingAuth):
         headers = {"Accept": "application/json", **header}
         response, body = exchange("POST", url, limits, limit=_MAX_TOKEN_BYTES, headers=headers, data=form)
         token = _decode_token(body)
-        status = response.status_code
+        status = response.status
         if not 200 <= status < 300 or token is None or not token.access_token:
             # Assertions are credentials, too, until they expire.
             secrets = [*self.secrets(), str(form.get("assertion", "")), str(form.get("client_assertion", ""))]

@@ -213,7 +213,7 @@ def ask_once(transport: Transport, request: Request, rules: ResponseRules, loose
         doing=request.doing,
         table=str(rules.table),
         secrets=transport.secrets,
-        status=response.status_code,
+        status=response.status,
         content_type=response.headers.get("Content-Type", "no content type"),
     )
     blocks = split_blocks(in_bulk(transport.chunks(response, request)))

@@ -25,7 +25,7 @@ from delta_sharing_client.errors import (
     UsageError,
     within_limits,
 )
-from delta_sharing_client.http.body import ACCEPTED_ENCODINGS, body_chunks, start_of_body
+from delta_sharing_client.http.body import ACCEPTED_ENCODINGS, Response, body_chunks, start_of_body
 from delta_sharing_client.http.error_responses import Refusal
 from delta_sharing_client.http.network import (
     MAX_REDIRECTS,
@@ -45,9 +45,7 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.redact import printable, safe_url
 
 if TYPE_CHECKING:
-    import requests
-
-    from delta_sharing_client.http.sessions import Session
+    from delta_sharing_client.http.sessions import Sessions
 
 # Headers that a request sets itself, and hop-by-hop headers (RFC 9110).
 _OWN_HEADERS = frozenset(
@@ -173,13 +171,13 @@ class Transport:
         """Close idle connections. A later request opens new ones."""
         self._server.close()
 
-    def fetch(self, request: Request) -> tuple[requests.Response, bytes]:
+    def fetch(self, request: Request) -> tuple[Response, bytes]:
         """Send ``request``, with retries, and return a 2xx response with its complete body.
 
         Raises ``RequestError``, ``AuthError``, ``TransportError`` or ``ProfileError`` (expired token).
         """
 
-        def attempt() -> tuple[requests.Response, bytes]:
+        def attempt() -> tuple[Response, bytes]:
             response = within.attempt(request)
             try:
                 return response, b"".join(within.chunks(response, request, limit=_MAX_JSON_BYTES))
@@ -189,7 +187,7 @@ class Transport:
         within = self if self.deadline.seconds is not None else self.operation()
         return within.repeat(attempt)
 
-    def attempt(self, request: Request) -> requests.Response:
+    def attempt(self, request: Request) -> Response:
         """Send ``request`` once and return its 2xx response, with the body unread.
 
         Raises ``Transient`` if a retry may help. After a 401, the request is sent once more if it would have other
@@ -199,10 +197,10 @@ class Transport:
         try:
             with within_limits():
                 response = self._follow(request)
-            if response.status_code == 401 and self._renewed(response.request.headers.get("Authorization")):
+            if response.status == 401 and self._renewed(response.authorization):
                 response.close()
                 response = self._follow(request)
-            if 200 <= response.status_code < 300:
+            if 200 <= response.status < 300:
                 return response
             try:
                 raise self._failure(response, request)
@@ -212,7 +210,7 @@ class Transport:
             self._complete(failure, request)
             raise
 
-    def chunks(self, response: requests.Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
+    def chunks(self, response: Response, request: Request, limit: int | None = None) -> Iterator[bytes]:
         """Yield the body as it arrives; raise ``Transient`` if it ends early or is too slow."""
         # Without a generator-based context manager, which the garbage collector could close late.
         try:
@@ -246,7 +244,7 @@ class Transport:
             self._auth, self._signed_in = make_auth(profile.credentials, profile.endpoint, self.options), profile
         return profile
 
-    def _follow(self, request: Request) -> requests.Response:
+    def _follow(self, request: Request) -> Response:
         """Send ``request``, and follow redirects; a redirect's body is not read."""
         profile = self._sign_in()
         endpoint = profile.iceberg_endpoint if request.to_catalog else profile.endpoint
@@ -260,7 +258,7 @@ class Transport:
         response = self._send(request, url, _reach(request, profile))
         for _ in range(MAX_REDIRECTS):
             location = response.headers.get("Location")
-            if response.status_code not in REDIRECTS or location is None:
+            if response.status not in REDIRECTS or location is None:
                 return response
             response.close()
             url, trusted = self._target(response, location, request)
@@ -268,7 +266,7 @@ class Transport:
         response.close()
         raise RequestError(
             f"{request.doing} failed: the server redirects more than {MAX_REDIRECTS} times; ask the data provider.",
-            status=response.status_code,
+            status=response.status,
             table=request.table,
         )
 
@@ -279,7 +277,7 @@ class Transport:
 
     def _send(
         self, request: Request, url: str, reach: Reach, *, trusted: bool = True, is_redirect: bool = False
-    ) -> requests.Response:
+    ) -> Response:
         """Send ``request`` to ``url``; with credentials and the caller's headers only if the URL is ``trusted``.
 
         ``reach`` has the addresses to which the request may connect.
@@ -291,36 +289,36 @@ class Transport:
         if request.body is not None:
             headers["Content-Type"] = "application/json; charset=utf-8"
         limits = RequestLimits(self.options, self.deadline, request.doing, request.table, self._interrupt, reach=reach)
-        auth = self._auth if trusted else None
         doing = printable(request.doing)
         try:
-            session = self._server.session()
-            response = session.ask(request.method, url, limits, headers=headers, data=request.body, auth=auth)
+            if trusted:
+                headers["Authorization"] = self._auth.header()
+            response = self._server.sessions().ask(request.method, url, limits, headers, request.body)
         except (DeltaSharingError, Transient) as failure:
             _log.debug("%s: %s (query id %s)", doing, failure, query_id)
             raise
         if not is_redirect and limits.is_here is not None:
             self._server.places.add(limits.is_here)
-        _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status_code, query_id)
+        _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status, query_id)
         return response
 
-    def _failure(self, response: requests.Response, request: Request) -> DeltaSharingError | Transient:
+    def _failure(self, response: Response, request: Request) -> DeltaSharingError | Transient:
         challenge = response.headers.get("WWW-Authenticate")
         body = start_of_body(response, _MAX_ERROR_BYTES, self.secrets())
-        refusal = Refusal.read(response.status_code, body, self.secrets(), challenge)
+        refusal = Refusal.read(response.status, body, self.secrets(), challenge)
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
-        if response.status_code in RETRIED_STATUSES:
+        if response.status in RETRIED_STATUSES:
             return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 
-    def _target(self, response: requests.Response, location: str, request: Request) -> tuple[str, bool]:
+    def _target(self, response: Response, location: str, request: Request) -> tuple[str, bool]:
         """Return the target of a redirect, and whether it gets the credentials, as only the same server does."""
         # Clients turn a POST into a GET after 301, 302 and 303, which would be a different request.
-        if request.method == "POST" and response.status_code in (301, 302, 303):
+        if request.method == "POST" and response.status in (301, 302, 303):
             raise RequestError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) a {request.method} request; "
+                f"{request.doing} failed: the server redirects ({response.status}) a {request.method} request; "
                 "the profile's endpoint may be outdated, ask the data provider.",
-                status=response.status_code,
+                status=response.status,
                 table=request.table,
             )
         here = response.url
@@ -328,18 +326,21 @@ class Transport:
         problem = unfetchable(url, self._redirects)
         if problem is not None:
             raise ProtocolError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) to a URL that is not allowed: "
+                f"{request.doing} failed: the server redirects ({response.status}) to a URL that is not allowed: "
                 f"found {problem}.",
                 table=request.table,
             )
-        trusted = not self._server.session().should_strip_auth(here, url)  # type: ignore[no-untyped-call]
+        # Imported here, because requests is slow to import.
+        from delta_sharing_client.http.sessions import is_same_server
+
+        trusted = response.authorization is not None and is_same_server(here, url)
         if urlsplit(url).scheme == "http" and urlsplit(here).scheme == "https":
             raise ProtocolError(
-                f"{request.doing} failed: the server redirects ({response.status_code}) from https to http, where "
+                f"{request.doing} failed: the server redirects ({response.status}) from https to http, where "
                 "others could read and change the response; ask the data provider.",
                 table=request.table,
             )
-        return url, trusted and "Authorization" in response.request.headers
+        return url, trusted
 
 
 def _reach(request: Request, profile: Profile) -> Reach:
@@ -360,9 +361,7 @@ class _Server:
         self.given = self.profile = profile
         # True if the server responded from this machine, false if from another one; both if its name leads to both.
         self.places: set[bool] = set()
-        # By process id. Without a lock, because a forked child would wait forever for one that a thread of the parent
-        # held.
-        self._sessions: dict[int, Session] = {}
+        self._sessions: Sessions | None = None
 
     def __getstate__(self) -> tuple[Profile, Profile]:
         return self.given, self.profile
@@ -387,21 +386,17 @@ class _Server:
         host = urlsplit(self.profile.endpoint).hostname or ""
         return is_loopback(host) and not host.endswith(".localhost")
 
-    def session(self) -> Session:
-        # Imported here, because requests is slow to import.
-        from delta_sharing_client.http.sessions import Session
+    def sessions(self) -> Sessions:
+        if self._sessions is None:
+            # Imported here, because requests is slow to import.
+            from delta_sharing_client.http.sessions import Sessions
 
-        session = self._sessions.get(os.getpid())
-        if session is None:
-            # A forked child must not share sockets with its parent.
-            self._sessions.clear()
-            session = self._sessions.setdefault(os.getpid(), Session())
-        return session
+            self._sessions = Sessions()
+        return self._sessions
 
     def close(self) -> None:
-        session = self._sessions.pop(os.getpid(), None)
-        if session is not None:
-            session.close()
+        if self._sessions is not None:
+            self._sessions.close()
 
 
 def _additions(options: ReadOptions) -> tuple[str | None, dict[str, str]]:
@@ -437,9 +432,7 @@ def _check_header(value: object, what: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _own_user_agent() -> str:
-    import requests
+    from delta_sharing_client.http.sessions import library
 
-    return (
-        f"delta-sharing-client/{__version__} python/{platform.python_version()} "
-        f"requests/{requests.__version__} {platform.system().lower()}"
-    )
+    python, system = platform.python_version(), platform.system().lower()
+    return f"delta-sharing-client/{__version__} python/{python} {library()} {system}"

@@ -29,6 +29,7 @@ from delta_sharing_client.http import request_limits
 from delta_sharing_client.http.network import Allowed, Network
 from delta_sharing_client.http.request_limits import RequestLimits
 from delta_sharing_client.http.retry import Deadline, Transient
+from delta_sharing_client.http.sessions import proxy_for
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
@@ -341,7 +342,7 @@ def test_proxies_come_from_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert Network.of(ReadOptions()).proxy_for(url) == expected
+    assert proxy_for(Network.of(ReadOptions()), url) == expected
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import threading
@@ -58,7 +59,11 @@ class Raw:
             if not received:
                 return False
             head += received
-        self.requests.append(head)
+        head, _, body = head.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        while length is not None and len(body) < int(length[1]):
+            body += connection.recv(65536)
+        self.requests.append(head + b"\r\n\r\n")
         return True
 
     def close(self) -> None:

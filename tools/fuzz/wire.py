@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import random
 import sys
 import time
@@ -28,14 +27,14 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import requests
 import requests.structures
-import urllib3
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.delta.log.log_lines import read_actions
 from delta_sharing_client.delta.schema import parse_schema, schema_to_json, to_arrow_schema
-from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning
+from delta_sharing_client.errors import DeltaSharingError, IncompleteReadWarning, TransportError
+from delta_sharing_client.http.body import Response
 from delta_sharing_client.http.request_limits import Interrupt
-from delta_sharing_client.http.sessions import Session
+from delta_sharing_client.http.sessions import Sessions
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.predicates.binding import bind
@@ -60,7 +59,7 @@ class Failed(Exception):
 # --- a client without a socket ---
 
 
-class _Session(Session):
+class _Sessions(Sessions):
     """Sends the same response to every request (for metadata, only its first two lines); fails if the requests never
     end."""
 
@@ -69,18 +68,14 @@ class _Session(Session):
         self._status, self._headers, self._body = status, headers, body
         self._left = _MOST_REQUESTS
 
-    def request(self, method: str, url: str, **_: Any) -> requests.Response:  # type: ignore[override]
+    def ask(self, method: str, url: str, *_: Any) -> Response:
         self._left -= 1
         if self._left < 0:
-            raise requests.ConnectionError("enough")
-        response = requests.Response()
+            raise TransportError("enough")
         described = urlsplit(url).path.endswith("/metadata")
         body = b"\n".join(self._body.split(b"\n")[:2]) if described else self._body
-        response.status_code, response.url = self._status, url
-        response.raw = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)
-        response.headers = requests.structures.CaseInsensitiveDict(self._headers)
-        response.request = requests.Request(method, url).prepare()
-        return response
+        headers = requests.structures.CaseInsensitiveDict(self._headers)
+        return Response(self._status, headers, url, None, io.BytesIO(body).read1, lambda: None)
 
     def close(self) -> None:
         pass
@@ -89,8 +84,8 @@ class _Session(Session):
 def client_for(body: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> SharingClient:
     """Return a client whose server sends ``body`` as every response."""
     client = SharingClient(PROFILE, OPTIONS)
-    session = _Session(status, {"Delta-Table-Version": "3"} if headers is None else headers, body)
-    vars(client.rest._server).update(_sessions={os.getpid(): session})
+    sessions = _Sessions(status, {"Delta-Table-Version": "3"} if headers is None else headers, body)
+    vars(client.rest._server).update(_sessions=sessions)
     return client
 
 

@@ -21,8 +21,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import yarl
 
+from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.http.failures import LIBRARY_ERRORS
-from delta_sharing_client.http.network import Allowed, Network, redirected, unfetchable
+from delta_sharing_client.http.network import Allowed, redirected, unfetchable
+from delta_sharing_client.http.request_limits import RequestLimits
+from delta_sharing_client.http.retry import Deadline, Transient
 from delta_sharing_client.http.sessions import Session
 from delta_sharing_client.options import ReadOptions
 
@@ -108,10 +111,9 @@ def compare(
 def _by_requests(session: Session, witness: _Witness, url: str) -> Seen:
     """Return the host to which ``requests`` connected, and the Host header if it sent one."""
     witness.connected.clear()
-    arguments = Network.of(ReadOptions(proxy="")).arguments(url)
+    limits = RequestLimits(ReadOptions(proxy="", connect_timeout=5, read_timeout=5), Deadline(None), "Asking", None)
     headers = {"Connection": "close"}  # each request opens a new connection, which shows its host
-    with contextlib.suppress(*LIBRARY_ERRORS):
-        answer = session.get(url, timeout=5, allow_redirects=False, headers=headers, **arguments)
+    with contextlib.suppress(DeltaSharingError, Transient), session.ask("GET", url, limits, headers) as answer:
         return [*witness.connected, _named(answer.headers["Host-Seen"])]
     return list(witness.connected)
 

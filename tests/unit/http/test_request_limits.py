@@ -13,7 +13,7 @@ import pytest
 from delta_sharing_client.errors import TransportError
 from delta_sharing_client.http import request_limits
 from delta_sharing_client.http.request_limits import Interrupt, RequestLimits
-from delta_sharing_client.http.retry import Deadline, Transient
+from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.options import ReadOptions
 
 # The original method, which a fixture of this directory replaces during tests.
@@ -162,16 +162,6 @@ def test_socket_timeout_is_at_most_the_remaining_time(clock: Clock) -> None:
     assert clock.timeouts == [10.0]
     with pytest.raises(TransportError, match="Listing took too long"):
         read(0)
-
-
-def test_limits_are_removed_after_the_request() -> None:
-    limits = RequestLimits(ReadOptions(), Deadline(None), "Asking", None)
-    with request_limits.sending(limits):
-        assert request_limits.under_way.limits is limits
-    assert request_limits.under_way.limits is None
-    with pytest.raises(CancelledError), request_limits.sending(limits):
-        raise CancelledError
-    assert request_limits.under_way.limits is None
 
 
 def test_refused_connection_is_retried_for_less_than_a_minute() -> None:

@@ -323,6 +323,17 @@ def test_same_statuses_are_retried_everywhere(
 # --- exceptions of libraries ---
 
 
+def of_tls(text: str) -> Exception:
+    """Return the exception of requests for a failed handshake."""
+    return requests.exceptions.SSLError(urllib3.exceptions.SSLError(text))
+
+
+def of_proxy(status: str) -> Exception:
+    """Return the exception of requests for a refused tunnel."""
+    refused = OSError(f"Tunnel connection failed: {status}")
+    return requests.exceptions.ProxyError(urllib3.exceptions.ProxyError("p", refused))
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -330,7 +341,7 @@ def test_same_statuses_are_retried_everywhere(
         requests.exceptions.ConnectTimeout("slow"),
         requests.exceptions.ReadTimeout("slow"),
         requests.exceptions.ChunkedEncodingError("short"),
-        requests.exceptions.SSLError("EOF occurred in violation of protocol"),
+        of_tls("EOF occurred in violation of protocol"),
         urllib3.exceptions.ProtocolError("short"),
         urllib3.exceptions.IncompleteRead(5, 10),
         http.client.IncompleteRead(b"", 10),
@@ -340,7 +351,7 @@ def test_same_statuses_are_retried_everywhere(
         ConnectionResetError("reset"),
         TimeoutError("slow"),
         socket.gaierror(socket.EAI_AGAIN, "try again"),
-        requests.exceptions.ProxyError("p", OSError("Tunnel connection failed: 503 Busy")),
+        of_proxy("503 Busy"),
         aiohttp.ServerDisconnectedError(),
         aiohttp.ClientPayloadError("short"),
         aiohttp.ConnectionTimeoutError("slow"),
@@ -360,15 +371,25 @@ def test_network_failures_are_transient(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (requests.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] unable"), "REQUESTS_CA_BUNDLE"),
+        (
+            of_tls("[SSL: CERTIFICATE_VERIFY_FAILED] unable"),
+            "REQUESTS_CA_BUNDLE",
+        ),
         (ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]"), "REQUESTS_CA_BUNDLE"),
-        (requests.exceptions.SSLError("[SSL: WRONG_VERSION_NUMBER] wrong version"), "does not speak TLS"),
-        (requests.exceptions.SSLError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION]"), "share no TLS settings"),
-        (requests.exceptions.TooManyRedirects("30"), "circle"),
+        (
+            of_tls("[SSL: WRONG_VERSION_NUMBER] wrong version"),
+            "does not speak TLS",
+        ),
+        (
+            of_tls("[SSL: TLSV1_ALERT_PROTOCOL_VERSION]"),
+            "share no TLS settings",
+        ),
         (requests.exceptions.InvalidSchema("file:"), "check the URL"),
         (requests.exceptions.InvalidURL("x"), "check the URL"),
-        (requests.exceptions.InvalidProxyURL("x"), "HTTPS_PROXY"),
-        (requests.exceptions.ProxyError("p", OSError("Tunnel connection failed: 407 Who")), "407"),
+        (
+            of_proxy("407 Who"),
+            "407",
+        ),
         (urllib3.exceptions.LocationParseError("x"), "check the URL"),
         (urllib3.exceptions.ProxySchemeUnknown("x"), "HTTPS_PROXY"),
         (UnicodeEncodeError("latin-1", "secret-\u20ac", 7, 8, "no"), "check the URL"),

@@ -8,11 +8,8 @@ import io
 import json
 import random
 import zlib
-from types import SimpleNamespace
 
 import pytest
-import requests
-import urllib3
 
 from delta_sharing_client.errors import AuthError, NotFoundError, ProtocolError, RequestError, TransportError
 from delta_sharing_client.http import body, error_responses
@@ -94,7 +91,7 @@ def test_undecodable_body_is_a_transient_error():
     def read1(_):
         raise ValueError("no length of a chunk")
 
-    response = SimpleNamespace(raw=SimpleNamespace(read1=read1), headers={})
+    response = body.Response(200, {}, "https://h/", None, read1, lambda: None)
     with pytest.raises(Transient, match="the response was cut off or is not HTTP"):
         list(body.body_chunks(response, "Asking", None))
 
@@ -205,15 +202,14 @@ def test_status_and_code_of_a_refusal_determine_the_error(status, code, kind, me
 
 
 def test_long_error_body_is_cut():
-    response = requests.Response()
-    response.raw = urllib3.HTTPResponse(io.BytesIO(b"x" * 300), preload_content=False)
+    response = body.Response(500, {}, "https://h/", None, io.BytesIO(b"x" * 300).read1, lambda: None)
     assert body.start_of_body(response, 100, []) == b"x" * 100
 
 
 def test_secret_that_is_cut_off_in_an_error_is_removed():
     for secrets in (["abX", "bY"], ["bY", "abX"]):
-        response = requests.Response()
-        response.raw = urllib3.HTTPResponse(io.BytesIO(b"no ab" + b"x" * 300), preload_content=False)
+        sent = io.BytesIO(b"no ab" + b"x" * 300)
+        response = body.Response(500, {}, "https://h/", None, sent.read1, lambda: None)
         assert body.start_of_body(response, 5, secrets) == b"no "
 
 

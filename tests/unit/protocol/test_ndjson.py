@@ -156,7 +156,7 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, operation=Operation.SNAPSHO
     """Return the files, the error and the deviations that a client reads from ``body``, whole or in two parts."""
     cut = body.find(b"\n") + 1 if is_cut else 0
     loosened = Loosened("x")
-    reply = SimpleNamespace(status_code=200, headers={"Delta-Table-Version": "3"}, close=lambda: None)
+    reply = SimpleNamespace(status=200, headers={"Delta-Table-Version": "3"}, close=lambda: None)
     chunks = [HEADS[form], body[:cut], body[cut:]]
     transport = SimpleNamespace(attempt=lambda _: reply, chunks=lambda *_: chunks, secrets=list)
     rules = ResponseRules(table="s.s.t", operation=operation, formats=(ResponseFormat.DELTA,))

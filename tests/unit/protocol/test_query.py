@@ -455,14 +455,14 @@ def test_closed_response_releases_its_connection(server, rest, table, wire, monk
     """A finalizer that closed the response later could lose a Ctrl-C."""
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("f1"), wire.delta_file("f2")))
     opened = []
-    send = requests.Session.send
+    send = requests.adapters.HTTPAdapter.send
 
-    def recording_send(session, *args, **kwargs):
-        response = send(session, *args, **kwargs)
+    def recording_send(adapter, *args, **kwargs):
+        response = send(adapter, *args, **kwargs)
         opened.append(weakref.ref(response.raw))
         return response
 
-    monkeypatch.setattr(requests.Session, "send", recording_send)
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", recording_send)
     response = query_table(rest, table)
     assert next(response.actions).file_id == "f1"
     response.close()
