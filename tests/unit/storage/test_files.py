@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -34,9 +36,9 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.fetch.place import Page, Refused, Span, StoredFile, Version
+from delta_sharing_client.fetch.place import DataRequest, Page, Refused, Span, StoredFile, Version
 from delta_sharing_client.http.logins import BearerToken
-from delta_sharing_client.http.retry import Transient
+from delta_sharing_client.http.retry import Deadline, Transient
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.read_request import ChangesRequest
@@ -296,6 +298,79 @@ def test_ranges_of_a_local_file_are_read(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(Refused) as refused:
             places_.get(here, "f", requested, version)
         assert refused.value.status == status
+
+
+def test_missing_local_directory_is_not_an_empty_one(tmp_path: Path) -> None:
+    """A copy of an empty listing would remove all files."""
+    place = LocalPlace(tmp_path / "not-mounted", ReadOptions())
+    for ask in (lambda: places_.paths(place), lambda: places_.get(place, "a")):
+        with pytest.raises(Refused, match="the directory of the files does not exist") as caught:
+            ask()
+        assert caught.value.status == 404
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_pipe_is_not_read(tmp_path: Path) -> None:
+    """It would wait for a program that writes into it."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Refused) as caught:
+        places_.get(LocalPlace(tmp_path, ReadOptions()), "pipe")
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize("change", ["written over", "longer", "shorter"])
+def test_local_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    monkeypatch.setattr(local, "_CHUNK", 10)
+    path = tmp_path / "a"
+    path.write_bytes(DATA)
+    place = LocalPlace(tmp_path, ReadOptions())
+
+    async def take(body: Any) -> None:
+        assert await body.read() == DATA[:10]
+        path.write_bytes({"written over": DATA[::-1], "longer": DATA + DATA, "shorter": DATA[:50]}[change])
+        os.utime(path, (1, 1))
+        while await body.read():
+            pass
+
+    request = DataRequest("a", None, Deadline(None))
+    with pytest.raises(Transient, match="The file 'a' was changed while it was read"):
+        asyncio.run(place.get(request, take))
+
+
+@pytest.mark.parametrize("call", ["open", "read", "list"])
+def test_deadline_ends_the_wait_for_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    monkeypatch.setattr(local, "_CHUNK", 10)
+    place, hangs = LocalPlace(tmp_path, ReadOptions()), threading.Event()
+    read = local._LocalBody._read
+
+    def late(body: Any) -> bytes:
+        if body._left < len(DATA):
+            hangs.wait()
+        return read(body)
+
+    if call == "read":
+        monkeypatch.setattr(local._LocalBody, "_read", late)
+    else:
+        monkeypatch.setattr(LocalPlace, {"open": "_open", "list": "_listed"}[call], lambda *_: hangs.wait())
+
+    async def ask() -> None:
+        deadline = Deadline(0.05)
+        try:
+            if call == "list":
+                await place.page("", None, deadline, recursive=True)
+            else:
+                await place.get(DataRequest("a", None, deadline), drain)
+        finally:
+            # The loop waits for its threads when it ends.
+            hangs.set()
+
+    async def drain(body: Any) -> None:
+        while await body.read():
+            pass
+
+    with pytest.raises(TransportError, match=r"longer than the 0\.05 seconds of 'total_timeout'"):
+        asyncio.run(ask())
 
 
 def test_only_a_local_server_may_name_local_directories() -> None:
