@@ -178,7 +178,7 @@ def _real_tables() -> list[str]:
         "Last results of `python -m benchmarks.turns --save`: medians of rounds in random order, by processes that "
         "keep running. `lineitem` is the TPC-H table with 6 million rows, as Spark writes it. Processor seconds are in "
         "parentheses. `before` is this client before the work on these tables began. `lineitem` has no rows for Polars "
-        "frames: they were measured with Polars' own reader, which is off since then."
+        "frames: they were measured with Polars' own reader, which was taken out since then."
     )
     lines = ["## Realistic tables", "", *textwrap.wrap(about, 110, break_on_hyphens=False), ""]
     return [*lines, *_table_of_turns(document)]

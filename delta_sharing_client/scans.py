@@ -139,10 +139,10 @@ class ReadOutputs(Read, AsyncOutputs):
             return frame(plan.output_schema, batches)
 
     def _polars_batches(self, plan: Plan | None = None, *, eager: bool = True) -> Batches:
-        """Return the rows as batches, which may have Arrow's view types. Polars filters rows faster, so its own filter
-        only skips data here. Raises the errors of ``to_batches``."""
+        """Return the rows as batches. Polars filters rows faster, so its own filter only skips data here. Raises the
+        errors of ``to_batches``."""
         plan = plan or self._stream()
-        context = dataclasses.replace(plan.context, for_polars=True, pushed_skips_only=True)
+        context = dataclasses.replace(plan.context, pushed_skips_only=True)
         return self._run(dataclasses.replace(plan, context=context), eager=eager)
 
     def to_geopandas(self) -> geopandas.GeoDataFrame:

@@ -1,5 +1,5 @@
 """Optimizations that do not change the rows of a read: what each is for, where it is implemented, and how to turn it
-off or on.
+off.
 
 A test reads the same tables with each switch changed, and with all of them off. The switches are for developers of this
 package; they are not options for users.
@@ -43,10 +43,6 @@ class Shortcuts:
     lines_at_once:
         The lines of a listing that arrive together are decoded as one list (``protocol.response_stream``). Without it,
         each line is decoded separately. Benchmark: ``plan-1m``.
-    polars_reader:
-        Polars decodes flat columns for Polars frames with its own reader, in a third of Arrow's time
-        (``read.polars_reader``). It is off because of known faults: Polars returns wrong rows if the header of a page
-        is damaged, it prints its panics to the terminal, and the time for a file is quadratic in its row groups.
     """
 
     page_stubs: bool = True
@@ -57,7 +53,6 @@ class Shortcuts:
     tight_memory: bool = True
     streamed_listing: bool = True
     lines_at_once: bool = True
-    polars_reader: bool = False
 
 
 SHORTCUTS = Shortcuts()

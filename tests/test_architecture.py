@@ -57,7 +57,6 @@ NOUNS_WITH_ONE_READER = {
     "predicates/sql.py": "the grammar of SQL; parse.py also reads tuples",
     "predicates/string_literals.py": "a token of SQL; sql.py has the grammar",
     "protocol/response_stream.py": "a response from the network: its pages, polls and resumptions",
-    "read/polars_reader.py": "decoding by Polars instead of Arrow",
     "read/row_groups.py": "a file whose footer is read first; file.py chooses between the two ways",
     "read/whole_file.py": "a file that is downloaded at once; file.py chooses between the two ways",
     "run/scan.py": "the files of one read, on the loop; batches.py returns their rows to threads and coroutines",

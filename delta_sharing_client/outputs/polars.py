@@ -40,8 +40,7 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
 
 
 def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
-    """Return ``batches`` as one Polars frame. They have the columns of ``schema``, but their text may be string
-    views."""
+    """Return ``batches``, which have ``schema``, as one Polars frame."""
     polars = optional.load("polars", "polars")
     frames = [frame_of(table) for table in _tables(batches)] or [frame_of(schema.empty_table())]
     whole: pl.DataFrame = polars.concat(frames)
@@ -49,12 +48,11 @@ def frame(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pl.DataFrame:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of consecutive batches with the same schema, each with so many rows that the fixed cost of a
-    conversion is small."""
+    """Yield tables of consecutive batches, each with so many rows that the fixed cost of a conversion is small."""
     together: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        if together and (rows >= _TABLE_ROWS or batch.schema != together[0].schema):
+        if rows >= _TABLE_ROWS:
             yield pa.Table.from_batches(together)
             together, rows = [], 0
         together.append(batch)

@@ -228,8 +228,6 @@ class ScanContext:
         The id of the read's requests, for errors.
     advise:
         Adds advice to the error that ends the read; given if the read needs special advice.
-    for_polars:
-        Whether the batches become Polars frames; if so, their text may be Arrow's string views.
     pushed_skips_only:
         Whether ``pushed_predicate`` only skips files, row groups and pages, because the engine filters rows faster;
         otherwise, the rows for which it is not true are dropped too.
@@ -254,7 +252,6 @@ class ScanContext:
     place: Place | None = None
     query_id: str | None = None
     advise: Callable[[DeltaSharingError], object] | None = None
-    for_polars: bool = False
     pushed_skips_only: bool = False
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.arrow_forms import count_true, is_text, is_view
+from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.instants import NANOS_PER_DAY
 from delta_sharing_client.predicates import functions
@@ -126,16 +126,7 @@ def _fold(
 def _evaluate_where(rows: pa.BooleanArray, expression: Expression, batch: pa.RecordBatch) -> _Array:
     """Evaluate ``expression`` only for the rows for which ``rows`` is true."""
     some = batch.select(list({path[0] for path in columns(expression)}))
-    if any(map(is_view, some.schema.types)):  # Arrow's filter does not support views
-        arrays = [array.cast(_without_view(array.type)) for array in some.columns]
-        some = pa.RecordBatch.from_arrays(arrays, some.schema.names)
     return _evaluate(expression, some.filter(rows))
-
-
-def _without_view(data_type: pa.DataType) -> pa.DataType:
-    if not is_view(data_type):
-        return data_type
-    return pa.large_string() if is_text(data_type) else pa.large_binary()
 
 
 # === Columns ===
@@ -170,7 +161,6 @@ def _as_bound(array: _Array, column: Column) -> _Array:
     data_type: Any = column.type
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
-    data_type = _without_view(data_type)
     if pa.types.is_timestamp(data_type) and data_type.unit != "ns":
         # Constants are in microseconds.
         data_type = pa.timestamp("us", data_type.tz)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.arrow_forms import count_true, is_view
+from delta_sharing_client.arrow_forms import count_true
 from delta_sharing_client.delta.calendars import HybridCalendar, gregorian_dates, hybrid_calendar
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import (
@@ -97,8 +97,6 @@ class FileColumn:
         return array
 
     def _check_values(self, array: pa.Array, check: Check) -> None:
-        if is_view(array.type):
-            return  # Polars has read the text, and checked it
         if not isinstance(array, pa.DictionaryArray):
             check(array)
             return

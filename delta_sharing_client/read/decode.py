@@ -33,14 +33,11 @@ from delta_sharing_client.plan.tasks import FileTask
 from delta_sharing_client.predicates.arrow import mask as predicate_mask
 from delta_sharing_client.predicates.skipping import within
 from delta_sharing_client.predicates.tree import Expression, Literal
-from delta_sharing_client.read import polars_reader
 from delta_sharing_client.read.align import FileColumn
 from delta_sharing_client.read.equality import DeletedValues, leaf_of
 from delta_sharing_client.read.layout import Layout, Shape
-from delta_sharing_client.read.polars_reader import filtered
 from delta_sharing_client.read.text import NotUtf8, expanded
 from delta_sharing_client.redact import scrub
-from delta_sharing_client.shortcuts import SHORTCUTS
 
 T = TypeVar("T")
 
@@ -192,10 +189,8 @@ class FileDecoder:
             self._predicate_of_group = self._within(group, self._predicate)
             position = self.layout.row_starts[group]
             stop = self.layout.end(group)
-            batches = self._whole(data, group, most)
-            if batches is None:
-                batch_rows = _decoding(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
-                batches = self._raw(file, group, batch_rows, threads)
+            batch_rows = _decoding(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
+            batches = self._raw(file, group, batch_rows, threads)
             # Nothing is decoded after the last wanted row, because later rows may not have been downloaded.
             while position < stop and (batch_and_rows := _decoding(next, batches, None)) is not None:
                 raw, rows = batch_and_rows
@@ -212,7 +207,7 @@ class FileDecoder:
         mask = self._selection.mask(first, rows)
         part = _Part(group, raw, first, rows, None)
         if mask is not None:
-            part = _Part(group, None if raw is None else filtered(raw, mask), first, count_true(mask), mask)
+            part = _Part(group, None if raw is None else raw.filter(mask), first, count_true(mask), mask)
         for deleted in self._deleted:
             part = self._without(deleted, part)
         return part
@@ -238,7 +233,7 @@ class FileDecoder:
         if count == part.rows:
             return part
         visible = kept if part.visible is None else pc.replace_with_mask(part.visible, part.visible, kept)
-        return part._replace(raw=None if part.raw is None else filtered(part.raw, kept), rows=count, visible=visible)
+        return part._replace(raw=None if part.raw is None else part.raw.filter(kept), rows=count, visible=visible)
 
     def _matches(self, part: _Part) -> pa.BooleanArray:
         """Return which rows of the part are visible and match the skipping condition."""
@@ -258,19 +253,6 @@ class FileDecoder:
         if condition is None or self.layout.bounds is None:
             return condition
         return within(condition, self.layout.bounds.of_group(group))
-
-    def _whole(self, data: ParquetBytes, group: int, most: int) -> Iterator[tuple[pa.RecordBatch | None, int]] | None:
-        """Return the columns of a row group as decoded by Polars' reader, ``None`` if Arrow must decode them."""
-        if not SHORTCUTS.polars_reader or not self.shape.context.for_polars or data.replaced:
-            return None
-        if not polars_reader.is_usable():
-            return None
-        names = polars_reader.names_of(self.layout, group)
-        if names is None:
-            return None
-        chunks = {leaf: data.chunk(self.layout.chunks.get(group, leaf)) for leaf in self.layout.leaves}
-        batch = polars_reader.read_group(self.layout, group, names, chunks, most)
-        return None if batch is None else iter([(batch, batch.num_rows)])
 
     def _raw(
         self, file: pq.ParquetReader | None, group: int, batch_rows: int, threads: bool
@@ -329,7 +311,7 @@ class _Columns:
         self._positions: pa.Array | None = None
 
     def filtered(self, mask: pa.BooleanArray, kept: int) -> _Columns:
-        raw = None if self._raw is None else filtered(self._raw, mask)
+        raw = None if self._raw is None else self._raw.filter(mask)
         positions = functools.partial(_some, self._find_positions, mask)
         return _Columns(self._decoder, self._part._replace(raw=raw, rows=kept), positions)
 
@@ -348,7 +330,7 @@ class _Columns:
             if not context.output:
                 return rows_without_columns(self._rows)
             arrays = [expanded(array) for array in self._arrays(context.output, alignment.output)]
-            return pa.RecordBatch.from_arrays(arrays, schema=self._schema_of(arrays))
+            return pa.RecordBatch.from_arrays(arrays, schema=context.output_schema)
         # Rebuilding the batch of a small file from its columns would add a tenth to the time of decoding it.
         for place, file in enumerate(alignment.output):
             if file is not None and not file.is_as_stored:
@@ -357,16 +339,6 @@ class _Columns:
         # The schema is replaced only if it differs, because each Arrow call lets other threads take the interpreter
         # lock.
         return self._raw if self._raw.schema.metadata == metadata else self._raw.replace_schema_metadata(metadata)
-
-    def _schema_of(self, arrays: list[pa.Array]) -> pa.Schema:
-        context = self._decoder.shape.context
-        if not context.for_polars:
-            return context.output_schema
-        # An array's type may compare equal and still lack the metadata of nested fields.
-        return pa.schema(
-            column.arrow if array.type == column.arrow.type else column.arrow.with_type(array.type)
-            for column, array in zip(context.output, arrays, strict=True)
-        )
 
     @property
     def _has_dictionaries(self) -> bool:

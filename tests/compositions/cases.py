@@ -156,7 +156,7 @@ EAGER = (
     "parquet", "arrow-file", "jsonl", "csv",
 )  # fmt: skip
 LAZY = ("polars-lazy", "dataset", "duckdb", "spark")
-SETTINGS = ("dictionaries", "polars reader", "windows", "no streaming", "one by one")
+SETTINGS = ("dictionaries", "windows", "no streaming", "one by one")
 SIZES = ("eager", "late", "gentle", *(None for _ in range(5)))
 
 

@@ -13,7 +13,7 @@ from delta_sharing_client.outputs import dataset
 from delta_sharing_client.outputs import polars as polars_frames
 from delta_sharing_client.plan import packed
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.read import file, layout, polars_reader, row_groups
+from delta_sharing_client.read import file, layout, row_groups
 from delta_sharing_client.read.decode import Selection
 from delta_sharing_client.read.equality import DeletedValues
 from delta_sharing_client.read.layout import Layout
@@ -44,10 +44,6 @@ _SETTINGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "late": lambda patch: make_eager(patch, is_late=True),
     "gentle": make_gentle,
     "dictionaries": lambda patch: patch.setattr(layout, "_LEAST_DICTIONARY_ROWS", 1),
-    "polars reader": lambda patch: (
-        patch.setattr(SHORTCUTS, "polars_reader", True),  # type: ignore[func-returns-value]
-        patch.setattr(polars_reader, "_LEAST_ROWS", 1),  # type: ignore[func-returns-value]
-    ),
     "windows": lambda patch: patch.setattr(windows, "FEW", 4),
     "no streaming": lambda patch: patch.setattr(SHORTCUTS, "streamed_listing", False),
     "one by one": _one_by_one,
@@ -79,7 +75,6 @@ def counted() -> Iterator[Uses]:
         spy(patch, row_groups, "narrow", "late_columns", lambda _: True)
         spy(patch, row_groups, "cut", "cut_group", lambda _: True)
         spy(patch, row_groups, "rebuild", "stub_pages", lambda found: found[1])
-        spy(patch, polars_reader, "read_group", "polars_reader", lambda found: found is not None)
         spy(patch, Layout, "dictionaries", "dictionaries", lambda found: found)
         spy(patch, Selection, "mask", "vectors", lambda found: found is not None)
         spy(patch, DeletedValues, "kept", "equality", lambda _: True)

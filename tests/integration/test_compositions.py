@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delta_sharing_client.read import polars_reader
 from tests.compositions.cases import EAGER, LAZY
 from tests.compositions.run import SUBJECTS, Subject, served
 from tests.effort import QUICK, examples
@@ -22,14 +21,14 @@ CASES = {"delta": 2400, "delta changes": 1800, "iceberg": 1800}
 USES: dict[str, Counter[str]] = {
     "delta": Counter(
         whole_file=100, row_groups=50, constant=5, page_index=10, late_columns=5, cut_group=20, stub_pages=20,
-        polars_reader=2, dictionaries=8, vectors=100, packed=2, pushed=20,
+        dictionaries=8, vectors=100, packed=2, pushed=20,
     ),
     "delta changes": Counter(
         whole_file=100, row_groups=50, constant=5, page_index=10, late_columns=2, cut_group=20, stub_pages=20,
-        polars_reader=2, dictionaries=10, vectors=50, windows=20, pushed=20,
+        dictionaries=10, vectors=50, windows=20, pushed=20,
     ),
     "iceberg": Counter(
-        whole_file=100, row_groups=50, page_index=10, late_columns=2, cut_group=20, stub_pages=20, polars_reader=2,
+        whole_file=100, row_groups=50, page_index=10, late_columns=2, cut_group=20, stub_pages=20,
         dictionaries=10, vectors=50, equality=50, packed=3, pushed=20,
     ),
 }  # fmt: skip
@@ -38,7 +37,7 @@ USES: dict[str, Counter[str]] = {
 def _unusable() -> set[str]:
     """Return what the installed versions of the libraries cannot do."""
     has_index = "write_page_index" in parquet_settings(write_page_index=True)
-    return (set() if polars_reader.is_usable() else {"polars_reader"}) | (set() if has_index else _BY_INDEX)
+    return set() if has_index else _BY_INDEX
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,9 @@ need."""
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pathlib
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +17,6 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.read import polars_reader
 from tests.regressions.hand_made import HandMadeTable
 from tests.tables import ODD_PARTITIONS, ODD_TEXTS, write_odd
 
@@ -221,40 +217,3 @@ def test_ray_reads_partitions(scan: ds.Scan, odd: ds.SharedTable) -> None:
         assert sorted(row["名"] for row in chosen.take_all()) == sorted(ODD_TEXTS)
     finally:
         ray.shutdown()
-
-
-_CROWD = """
-import sys
-import polars as pl
-import delta_sharing_client as ds
-from delta_sharing_client.read import polars_reader
-from delta_sharing_client.shortcuts import SHORTCUTS
-
-SHORTCUTS.polars_reader = True
-polars_reader._LEAST_ROWS = 1
-decoded = []
-read_group = polars_reader.read_group
-polars_reader.read_group = lambda *values: decoded.append(read_group(*values)) or decoded[-1]
-client = ds.SharingClient(sys.argv[1])
-frames = [ds.scan_polars(client.table("s.s.t")) for _ in range(6)]
-for engine in ("in-memory", "streaming"):
-    assert [len(each) for each in pl.collect_all(frames, engine=engine)] == [200] * 6
-    assert frames[0].join(frames[1], on="n").collect(engine=engine).height == 200
-    assert pl.concat(frames).collect(engine=engine).height == 1200
-assert decoded and None not in decoded
-"""
-
-
-@pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
-def test_lazy_polars_query_with_one_thread_does_not_deadlock(tmp_path: pathlib.Path) -> None:
-    """A lazy query blocks a thread of Polars' pool while it waits for rows that Polars' Parquet reader decodes in that
-    pool."""
-    folder = tmp_path / "t"
-    rows = pa.table({"n": range(200), "text": [f"text {number}" for number in range(200)]})
-    table = HandMadeTable(folder).create(rows.schema)
-    table.commit(table.file(rows, write_page_checksum=True))
-    with mock_server.running(tables={"s.s.t": folder}) as server:
-        command = [sys.executable, "-c", _CROWD, str(server.profile_path)]
-        environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr

@@ -21,8 +21,6 @@ from pyiceberg import types as theirs
 from pyiceberg.conversions import to_bytes
 
 import delta_sharing_client as ds
-from delta_sharing_client.read import polars_reader
-from delta_sharing_client.shortcuts import SHORTCUTS
 from tests.iceberg.hand_made import HandMade
 from tests.iceberg.server import IcebergServer, iceberg_server
 
@@ -503,24 +501,3 @@ def test_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergS
 
     with pytest.raises(ds.DataError, match="has no field ids"):
         server.table().scan().to_arrow()
-
-
-@pytest.mark.skipif(not polars_reader.is_usable(), reason="Polars decodes files since Polars 2, with Arrow's views")
-def test_equality_deletes_apply_to_rows_decoded_by_polars(
-    made: HandMade, server: IcebergServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SHORTCUTS, "polars_reader", True)
-    monkeypatch.setattr(polars_reader, "_LEAST_ROWS", 1)
-    read_group, decoded = polars_reader.read_group, []
-    monkeypatch.setattr(polars_reader, "read_group", lambda *each: decoded.append(read_group(*each)) or decoded[-1])
-    rows = pa.Table.from_pylist([{"k": at, "t": f"a text of row {at}"} for at in range(8)], schema=ARROW)
-    data = made.manifest([made.data_file(rows.select(["k", "t"]))])
-    made.commit([data])
-    gone = pa.Table.from_pylist([{"k": 1}, {"k": 6}], schema=ARROW)
-    made.commit([data, made.manifest([made.equality_deletes(gone, ["k"])], content=1)])
-    server.share("t", made.metadata)
-
-    scan = server.table().scan(columns=["t"])
-    expected = [f"a text of row {at}" for at in (0, 2, 3, 4, 5, 7)]
-    assert scan.to_arrow()["t"].to_pylist() == scan.to_polars()["t"].to_list() == expected
-    assert [batch.num_rows for batch in decoded] == [8]

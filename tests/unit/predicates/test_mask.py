@@ -50,7 +50,6 @@ from tests.unit.predicates.strategies import (
     table,
     values,
 )
-from tests.versions import TAKES_VIEWS
 
 
 def test_samples_contain_every_expression_class():
@@ -379,12 +378,9 @@ def test_nan_and_zero_are_compared_as_in_spark(op):
 # === Types of columns ===
 
 
-VIEWS = [pa.string_view(), pa.binary_view()] if TAKES_VIEWS else []
-
-
-@pytest.mark.parametrize("kind", [*VIEWS, pa.large_string(), pa.large_binary()], ids=str)
-def test_string_and_binary_views_are_compared_by_value(kind):
-    is_text = kind in (*VIEWS[:1], pa.large_string())
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.large_binary()], ids=str)
+def test_large_strings_and_binaries_are_compared_by_value(kind):
+    is_text = kind == pa.large_string()
     values = ["a", None, "ü" * 40] if is_text else [b"a", None, b"\xff" * 40]
     batch = pa.RecordBatch.from_pydict({"c": pa.array(values, kind)})
     bound = bind(col("c") > values[0], batch.schema)
