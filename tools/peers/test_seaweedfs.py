@@ -6,11 +6,11 @@ the tables; the expected rows are those that they were told to write.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
-import logging
 import os
 import pathlib
-import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ import boto3
 import botocore.exceptions
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog import load_catalog
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.protocol import auth
-from delta_sharing_client.storage import credentials
+from tests.http_server import Exchange, HttpServer
 from tests.s3 import REGION
 from tools.peers import seaweedfs
 from tools.peers.seaweedfs import READER, STRANGER, WAREHOUSE, WRITER, Seaweedfs
@@ -174,38 +174,55 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweedfs]:
         yield server
 
 
-@pytest.mark.parametrize("kind", ["before they expire", "after the store's refusal", "after the catalog's refusal"])
-def test_token_and_credentials_are_renewed_during_a_read(
-    hasty: Seaweedfs, sharing: str, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "delta_sharing_client")
-    # Tokens of other tests, which all clients of a process share.
-    monkeypatch.setattr(auth, "_tokens", {})
-    if kind == "after the store's refusal":
-        # The clock is wrong, so that the credentials seem valid for years.
-        monkeypatch.setattr(credentials, "now_ms", lambda: 10**12)
-    elif kind == "after the catalog's refusal":
-        # The response to the sign-in seems to state an hour.
-        monkeypatch.setattr(auth, "_seconds", lambda expires_in: 3600.0)
-    options = {"max_concurrent_requests": 1, "max_bytes_in_flight": 1, "batch_rows": 50}
-    with (
-        client_of(hasty, sharing, **options) as client,
-        client.table("lake.sales.orders").scan().to_batches() as batches,
-    ):
-        first = next(batches)
-        store, config = store_of(hasty, "sales", "orders")
-        path = config["location"].removeprefix(f"s3://{WAREHOUSE}/")
-        assert store.list_objects_v2(Bucket=WAREHOUSE, Prefix=path)["KeyCount"] > 6
-        time.sleep(int(config["s3.session-token-expires-at-ms"]) / 1000 + 1 - time.time())
-        # The store's word for credentials that have expired.
-        with pytest.raises(botocore.exceptions.ClientError, match="InvalidAccessKeyId"):
-            store.list_objects_v2(Bucket=WAREHOUSE, Prefix=path)
-        table = pa.Table.from_batches([first, *batches])
+LIFETIMES = {
+    "before they expire": ("", ""),
+    "after the store's refusal": ('"s3.session-token-expires-at-ms"', '"unknown"'),
+    "after the catalog's refusal": ('"expires_in":8', '"expires_in":3600'),
+}
+
+
+@pytest.mark.parametrize("kind", LIFETIMES)
+def test_token_and_credentials_are_renewed_during_a_read(hasty: Seaweedfs, sharing: str, kind: str) -> None:
+    with relayed(hasty, *LIFETIMES[kind]) as (catalog, loads):
+        options = {"max_concurrent_requests": 1, "max_bytes_in_flight": 1, "batch_rows": 50}
+        with (
+            client_of(catalog, sharing, **options) as client,
+            client.table("lake.sales.orders").scan().to_batches() as batches,
+        ):
+            first = next(batches)
+            store, config = store_of(hasty, "sales", "orders")
+            path = config["location"].removeprefix(f"s3://{WAREHOUSE}/")
+            assert store.list_objects_v2(Bucket=WAREHOUSE, Prefix=path)["KeyCount"] > 6
+            time.sleep(int(config["s3.session-token-expires-at-ms"]) / 1000 + 1 - time.time())
+            # The store's word for credentials that have expired.
+            with pytest.raises(botocore.exceptions.ClientError, match="InvalidAccessKeyId"):
+                store.list_objects_v2(Bucket=WAREHOUSE, Prefix=path)
+            before = len(loads)
+            table = pa.Table.from_batches([first, *batches])
 
     assert names_of(table) == {number: name for number, name in NAMES.items() if number >= 20}
-    loads = re.findall(r"Loading the Iceberg table lake.sales.orders: GET (\d+)", caplog.text)
-    assert loads.count("200") >= 2
-    assert ("401" in loads) is (kind == "after the catalog's refusal")
+    assert loads[before:][:2] == [401, 200] if kind == "after the catalog's refusal" else loads[before:][:1] == [200]
+
+
+@contextlib.contextmanager
+def relayed(server: Seaweedfs, stated: str, instead: str) -> Iterator[tuple[Seaweedfs, list[int]]]:
+    """Relay requests to a catalog, whose responses then have a text ``instead`` of another. Also yields the statuses of
+    the responses to loading a table."""
+    loads: list[int] = []
+
+    def answer(exchange: Exchange) -> None:
+        kept = {name: value for name, value in exchange.headers.items() if name not in ("Host", "Accept-Encoding")}
+        with requests.Session() as session:
+            session.trust_env = False
+            url, body = f"{server.catalog}{exchange.path}", exchange.content
+            response = session.request(exchange.command, url, headers=kept, data=body, timeout=10)
+        if exchange.path.endswith("/tables/orders"):
+            loads.append(response.status_code)
+        text = response.text.replace(stated, instead) if stated else response.text
+        exchange.reply(response.status_code, text.encode(), {"Content-Type": "application/json"})
+
+    with HttpServer(answer) as relay:
+        yield dataclasses.replace(server, catalog=relay.url), loads
 
 
 # --- refusals ---
