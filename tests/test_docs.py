@@ -252,7 +252,7 @@ def test_site_builds_without_warnings_or_external_requests(tmp_path: Path) -> No
     loaded = re.compile(r"""<(?:script|img|iframe|link rel=.?stylesheet)[^>]* (?:src|href)=["']?(https?:[^"' >]+)""")
     assert [found for page in pages for found in loaded.findall(page.read_text())] == []
     commands = (tmp_path / "commands.html").read_text()
-    assert [name for name in ("sql", "copy", "profile check") if f"delta-sharing {name}" not in commands] == []
+    assert [name for name in ("sql", "replicate", "profile check") if f"delta-sharing {name}" not in commands] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -67,7 +67,7 @@ ColumnsOption = Annotated[
 FilterOption = Annotated[
     Optional[str], typer.Option("--filter", "-f", metavar="SQL", help="Rows to read, such as \"date >= '2024-01-01'\".")
 ]
-LimitOption = Annotated[Optional[int], typer.Option("--limit", metavar="N", help="Maximum number of rows.")]
+LimitOption = Annotated[Optional[int], typer.Option("--limit", "-n", metavar="N", help="Maximum number of rows.")]
 VersionOption = Annotated[
     Optional[str],
     typer.Option("--version", metavar="N", help="Version to read; for an Iceberg table a snapshot id, branch or tag."),
@@ -94,7 +94,10 @@ FormatOption = Annotated[
         help=f"{', '.join(FileFormat)}; default: the ending of FILE; csv for stdout.",
     ),
 ]
-ExplainOption = Annotated[bool, typer.Option("--explain", help="Show what would be read, without reading it.")]
+ExplainOption = Annotated[
+    bool,
+    typer.Option("--explain", help="Show what would be read, and what is skipped and why, without reading it."),
+]
 
 
 @app.callback()
@@ -251,27 +254,6 @@ def files(
 
 
 @app.command()
-def explain(
-    settings: Settings,
-    table: TableArgument,
-    columns: ColumnsOption = None,
-    filter_: FilterOption = None,
-    limit: LimitOption = None,
-    version: VersionOption = None,
-    timestamp: TimestampOption = None,
-) -> None:
-    """Show which files, columns and bytes a read would download, and what is skipped and why.
-
-    Example: delta-sharing explain demo.shop.orders
-    Example: delta-sharing explain demo.shop.orders -c amount -f "order_id = 7"
-    """
-    scan = open_table(settings.profile, table).scan(
-        _split(columns), filter_, limit, version=version_of_text(version), timestamp=timestamp
-    )
-    _print_plan(scan, settings)
-
-
-@app.command()
 def history(
     settings: Settings,
     table: TableArgument,
@@ -312,7 +294,7 @@ def credentials(
 def head(
     settings: Settings,
     table: TableArgument,
-    rows: Annotated[int, typer.Option("--rows", "-n", metavar="N", min=0, help="Number of rows.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=0, help="Number of rows.")] = 5,
     columns: ColumnsOption = None,
     filter_: FilterOption = None,
     version: VersionOption = None,
@@ -327,7 +309,7 @@ def head(
     from delta_sharing_client.outputs.json_values import json_rows
 
     read = open_table(settings.profile, table).scan(
-        _split(columns), filter_, rows, version=version_of_text(version), timestamp=timestamp, row_lineage=row_lineage
+        _split(columns), filter_, limit, version=version_of_text(version), timestamp=timestamp, row_lineage=row_lineage
     )
     if settings.as_json:
         _write(read, None, FileFormat.JSONL, settings)
@@ -355,6 +337,7 @@ def read_table(
 
     Example: delta-sharing read demo.shop.orders --limit 5
     Example: delta-sharing read demo.shop.orders -f "amount > 100" -o big.parquet
+    Example: delta-sharing read demo.shop.orders -f "order_id = 7" --explain
     """
     read = open_table(settings.profile, table).scan(
         _split(columns), filter_, limit, version=version_of_text(version), timestamp=timestamp, row_lineage=row_lineage
@@ -472,9 +455,8 @@ def follow_table(
         changes.commit()
 
 
-@app.command("sync", hidden=True)
 @app.command()
-def copy(
+def replicate(
     settings: Settings,
     table: TableArgument,
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the copy.")],
@@ -484,9 +466,9 @@ def copy(
     keep_days: Annotated[
         float, typer.Option("--keep-days", metavar="N", min=0, help="Days to keep files of older versions.")
     ] = 7.0,
-    watch: Annotated[
+    every: Annotated[
         Optional[float],
-        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat after so many seconds, until Ctrl-C."),
+        typer.Option("--every", metavar="SECONDS", min=0.1, help="Repeat after so many seconds, until Ctrl-C."),
     ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Compare all files with their checksums, and repair the copy.")
@@ -494,11 +476,11 @@ def copy(
 ) -> None:
     """Create a Delta copy of a table in a directory, or update it.
 
-    Example: delta-sharing copy demo.shop.orders orders
-    Example: delta-sharing copy demo.shop.orders orders --keep-days 1 --json
+    Example: delta-sharing replicate demo.shop.orders orders
+    Example: delta-sharing replicate demo.shop.orders orders --keep-days 1 --json
     """
-    if watch is not None and (version is not None or timestamp is not None):
-        raise UsageError("The option --watch follows the latest version. Leave out --version and --timestamp.")
+    if every is not None and (version is not None or timestamp is not None):
+        raise UsageError("The option --every follows the latest version. Leave out --version and --timestamp.")
     shared, shown = open_table(settings.profile, table), None
     while True:
         done = shared.replicate(
@@ -510,14 +492,14 @@ def copy(
             repair=repair,
         )
         if done.version != shown:
-            output.print_json(output.copy_facts(done)) if settings.as_json else output.print_text(
-                output.copy_text(done)
+            output.print_json(output.replica_facts(done)) if settings.as_json else output.print_text(
+                output.replica_text(done)
             )
             sys.stdout.flush()
-        if watch is None:
+        if every is None:
             return
         shown = done.version
-        time.sleep(watch)
+        time.sleep(every)
 
 
 @app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})

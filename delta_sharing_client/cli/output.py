@@ -215,7 +215,7 @@ def _console(file: TextIO) -> Console:
 # === Content ===
 
 
-def copy_facts(done: Replica) -> dict[str, object]:
+def replica_facts(done: Replica) -> dict[str, object]:
     """Return the object that ``--json`` prints for an update of a copy. Its keys are stable."""
     return {
         "directory": str(done.directory),
@@ -229,7 +229,7 @@ def copy_facts(done: Replica) -> dict[str, object]:
     }
 
 
-def copy_text(done: Replica) -> str:
+def replica_text(done: Replica) -> str:
     """Return one line for people: the content of the copy, and what this update did."""
     return (
         f"{done.directory} holds version {done.version}: {done.num_files} files, {done.size} bytes; "

@@ -54,8 +54,6 @@ _WIDEST_HELP = 120
 _SURROGATE = re.compile("[\udc80-\udcff]")
 # The wording that newer releases of typer use for a wrong value.
 _PYDANTIC = re.compile(r"Input should be (?:a valid )?(.*?)(?:, unable to .*)?$")
-# Commands of two words. The second word belongs to the command only if a name follows; otherwise it is the name.
-_PHRASES = {("shares", "get"): "share", ("tables", "credentials"): "credentials"}
 
 
 # === Exit codes ===
@@ -205,11 +203,6 @@ class _Command(_Switches, typer.core.TyperCommand):
 class _Group(_Switches, typer.core.TyperGroup):
     """The commands. It handles errors before typer turns them into exit codes, because releases of typer differ in
     these."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if (phrase := tuple(args[:2])) in _PHRASES and len(args) > 2 and not args[2].startswith("-"):
-            args = [_PHRASES[phrase], *args[2:]]
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

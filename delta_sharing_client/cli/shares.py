@@ -60,31 +60,6 @@ KindOption = Annotated[
 KIND_NOUNS = ("table", "volume", "model", "skill")
 
 
-def shares(settings: Settings) -> None:
-    """List the shares.
-
-    Example: delta-sharing shares
-    Example: delta-sharing shares --json
-    """
-    from delta_sharing_client.cli import output
-
-    listed = open_client(settings.profile).list_shares()
-    output.show_listing([{"name": share.name, "id": share.id} for share in listed], ["name", "id"], settings)
-
-
-def schemas(settings: Settings, share: ShareArgument) -> None:
-    """List the schemas of a share.
-
-    Example: delta-sharing schemas demo
-    Example: delta-sharing schemas demo --json
-    """
-    from delta_sharing_client.cli import output
-
-    listed = open_client(settings.profile).list_schemas(share)
-    items = [{"name": schema.name, "share": schema.share} for schema in listed]
-    output.show_listing(items, ["name", "share"], settings)
-
-
 def tables(settings: Settings, where: WhereArgument = None) -> None:
     """List all tables, or those of a share or schema.
 
@@ -105,33 +80,6 @@ def tables(settings: Settings, where: WhereArgument = None) -> None:
         for table in listed
     ]
     output.show_listing(items, ["table", "id"], settings)
-
-
-def volumes(settings: Settings, where: WhereArgument = None) -> None:
-    """List all volumes, or those of a share or schema.
-
-    Example: delta-sharing volumes
-    Example: delta-sharing volumes demo.shop --json
-    """
-    _list_assets("volume", ["storageLocation"], settings, where)
-
-
-def models(settings: Settings, where: WhereArgument = None) -> None:
-    """List all models, or those of a share or schema.
-
-    Example: delta-sharing models
-    Example: delta-sharing models demo.shop --json
-    """
-    _list_assets("model", ["comment"], settings, where)
-
-
-def skills(settings: Settings, where: WhereArgument = None) -> None:
-    """List all agent skills, or those of a share or schema.
-
-    Example: delta-sharing skills
-    Example: delta-sharing skills demo.shop --json
-    """
-    _list_assets("skill", ["description"], settings, where)
 
 
 def tree(
@@ -241,33 +189,11 @@ def describe(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "shares": shares,
-    "schemas": schemas,
     "tables": tables,
-    "volumes": volumes,
-    "models": models,
-    "skills": skills,
     "ls": tree,
     "share": share_details,
     "describe": describe,
 }
-
-
-def _list_assets(noun: str, columns: list[str], settings: Settings, where: str | None) -> None:
-    import msgspec
-
-    from delta_sharing_client.cli import output
-    from delta_sharing_client.formats import places
-    from delta_sharing_client.protocol.asset_kinds import BY_NOUN
-    from delta_sharing_client.protocol.names import AssetName
-
-    rest = open_client(settings.profile).rest
-    kind, items = BY_NOUN[noun], []
-    for share, schema in places(rest, where):
-        for item in rest.list_all_assets(kind, share) if schema is None else rest.list_assets(kind, share, schema):
-            full_name = str(AssetName(item.share, item.schema, item.name))
-            items.append({noun: full_name, **_shown(msgspec.to_builtins(item))})
-    output.show_listing(items, [noun, *columns], settings)
 
 
 def _shown(facts: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ COMMANDS = [
     ["files", "s.d.t"],
     ["head", "s.d.t"],
     ["count", "s.d.t", "--filter", "ort = '東京'"],
-    ["explain", "s.d.t", "--filter", "ort = '東京'"],
+    ["read", "s.d.t", "--filter", "ort = '東京'", "--explain"],
     ["read", "s.d.t"],
     ["changes", "s.d.t", "--starting-version", "1"],
     ["sql", "SELECT ort FROM s.d.t WHERE ort > 'L'"],
@@ -85,7 +85,7 @@ def test_output_has_escapes_of_missing_characters(
 ) -> None:
     _, expected, _ = output(["-p", profile, *words], "utf-8", monkeypatch)
     assert words[0] in ("count", "files") or not expected.isascii()
-    if words[0] in BYTES:
+    if words[0] in BYTES and "--explain" not in words:
         # Rows are bytes of a file format, which is always UTF-8.
         code, out, _ = output(["-p", profile, *words], encoding, monkeypatch, bytes_as="utf-8")
         assert (code, out) == (0, expected)

@@ -62,7 +62,7 @@ WRITERS: dict[str, Callable[[Any], object]] = {
     ),
     "read --to=": lambda path: main(["-p", "~/demo.share", "read", TABLE, f"--to={path}", "--format=csv"]),
     "sql --to=": lambda path: main(["-p", "~/demo.share", "sql", "SELECT 1", f"--to={path}", "--format=csv"]),
-    "copy": lambda path: main(["-p", "~/demo.share", "copy", TABLE, str(path)]),
+    "replicate command": lambda path: main(["-p", "~/demo.share", "replicate", TABLE, str(path)]),
     "follow --to=": lambda path: main(
         ["-p", "~/demo.share", "follow", TABLE, "--cursor=~/c", f"--to={path}", "--available-now"]
     ),

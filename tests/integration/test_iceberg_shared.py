@@ -131,7 +131,7 @@ def test_commands_refuse_what_iceberg_tables_do_not_support(fails: Callable[...,
     ):
         assert "An Iceberg table has no change data feed." in fails(ExitCode.DATA, *arguments)
     assert "An Iceberg table has no local copy" in fails(
-        ExitCode.DATA, "copy", "demo.lake.plain", str(tmp_path / "copy")
+        ExitCode.DATA, "replicate", "demo.lake.plain", str(tmp_path / "copy")
     )
     refused = fails(ExitCode.DATA, "read", "demo.lake.plain", "--row-lineage")
     assert "row lineage needs version 3" in refused

@@ -151,12 +151,11 @@ def test_invalid_profile_error_does_not_show_its_content(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "command",
     [
-        ("shares",),
+        ("tables",),
         ("ls", "--json"),
         ("describe", "s.d.orders"),
         ("describe", "s.d.docs"),
-        ("volumes", "--json"),
-        ("models",),
+        ("describe", "s.d", "--json"),
         ("version", "s.d.orders"),
         ("head", "s.d.orders", "--json"),
         ("read", "s.d.orders", "--filter", "id >= 50", "--explain"),

@@ -31,6 +31,7 @@ from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
+from delta_sharing_client.table import SharedTable
 
 NS = types.SimpleNamespace
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
@@ -91,10 +92,11 @@ def test_table_commands_pass_on_all_options(run: Run) -> None:
     assert table.calls[-1] == ("version", {"starting_timestamp": "2026-01-01"})
     assert run("--json version a.b.c", Recorder(version=8))[0] == '{"version":8}\n'
     table = Recorder(explain="one\n two")
-    assert run(f"explain a.b.c -c x,y.z -c w -f x>1 --limit 5 {POINT}", table)[0] == "one\n two\n"
-    assert table.calls == [("scan", ["x", "y.z", "w"], "x>1", 5, AT), ("explain", {})]
-    assert run("--json explain a.b.c", table)[0] == '{"plan":["one"," two"]}\n'
-    assert table.calls[2] == ("scan", None, None, None, {"version": None, "timestamp": None})
+    assert run("read a.b.c -c x,y.z -c w -n 5 --explain", table)[0] == "one\n two\n"
+    lineage = {"version": None, "timestamp": None, "row_lineage": False}
+    assert table.calls == [("scan", ["x", "y.z", "w"], None, 5, lineage), ("explain", {})]
+    assert run("--json read a.b.c --explain", table)[0] == '{"plan":["one"," two"]}\n'
+    assert table.calls[2] == ("scan", None, None, None, lineage)
     every = f"-c x -f x>1 {POINT} --row-lineage"
     asked = ("scan", ["x"], "x>1", 5, {**AT, "row_lineage": True})
     for words in (
@@ -111,7 +113,8 @@ def test_table_commands_pass_on_all_options(run: Run) -> None:
     assert run("--json head a.b.c", Recorder(to_reader=reader))[0] == '{"a":1}\n{"a":2}\n'
     table = Recorder(to_reader=reader)
     run("head a.b.c", table)
-    assert table.calls[0] == ("scan", None, None, 10, {"version": None, "timestamp": None, "row_lineage": False})
+    rows = inspect.signature(SharedTable.head).parameters["rows"].default
+    assert table.calls[0] == ("scan", None, None, rows, {"version": None, "timestamp": None, "row_lineage": False})
 
 
 def test_feed_command_passes_on_all_options(run: Run) -> None:
@@ -279,11 +282,11 @@ def copied(version: int) -> Any:
 
 def test_copy_command_passes_on_all_options_and_watches(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Recorder(replicate=copied(9))
-    out, _ = run(f"copy a.b.c d -c x {POINT} --keep-days 1.5 --repair", table)
+    out, _ = run(f"replicate a.b.c d -c x {POINT} --keep-days 1.5 --repair", table)
     assert out == "d holds version 9: 2 files, 3 bytes; downloaded 4 files, 5 bytes, deleted 6 files\n"
     asked = {"columns": ["x"], "retention": datetime.timedelta(days=1.5), "repair": True, **AT}
     assert table.calls == [("replicate", Path("d"), asked)]
-    out, _ = run("--json sync a.b.c d", table)
+    out, _ = run("--json replicate a.b.c d", table)
     assert json.loads(out) == {
         "directory": "d", "version": 9, "localVersion": 1, "numFiles": 2, "sizeInBytes": 3, "downloadedFiles": 4,
         "downloadedBytes": 5, "deletedFiles": 6,
@@ -292,8 +295,8 @@ def test_copy_command_passes_on_all_options_and_watches(run: Run, monkeypatch: p
         "columns": None, "version": None, "timestamp": None, "retention": datetime.timedelta(days=7), "repair": False
     }  # fmt: skip
     for words in ("--version 0", "--timestamp 2026-01-01"):
-        assert "Leave out" in run(f"copy a.b.c d --watch 1 {words}", table, code=ExitCode.USAGE)[1]
-    assert "found inf" in run("copy a.b.c d --keep-days inf", table, code=ExitCode.USAGE)[1]
+        assert "Leave out" in run(f"replicate a.b.c d --every 1 {words}", table, code=ExitCode.USAGE)[1]
+    assert "found inf" in run("replicate a.b.c d --keep-days inf", table, code=ExitCode.USAGE)[1]
     slept: list[float] = []
 
     flushed: list[bool] = []
@@ -308,7 +311,9 @@ def test_copy_command_passes_on_all_options_and_watches(run: Run, monkeypatch: p
 
     monkeypatch.setattr(commands, "time", NS(sleep=sleep))
     versions = iter([1, 1, 2, 2])
-    out, _ = run("--json copy a.b.c d --watch 2", Recorder(replicate=lambda *_, **__: copied(next(versions))), code=130)
+    out, _ = run(
+        "--json replicate a.b.c d --every 2", Recorder(replicate=lambda *_, **__: copied(next(versions))), code=130
+    )
     # Only new versions are reported.
     assert [json.loads(line)["version"] for line in out.splitlines()] == [1, 2]
     assert slept == [2.0] * 4
@@ -449,15 +454,9 @@ def test_listing_commands_pass_on_share_and_schema(run: Run, monkeypatch: pytest
             return "a.b.c"
 
     client = Recorder(
-        list_shares=[named(name="s", id="i")], list_schemas=[named(name="d", share="s")], list_all_tables=[Table()],
-        list_tables=[Table()],
+        list_all_tables=[Table()], list_tables=[Table()],
         get_share=named(name="s", id="i", display_name="S", comment="c", properties={"k": "v"}),
     )  # fmt: skip
-    assert json.loads(run("--json shares", client)[0]) == [{"name": "s", "id": "i"}]
-    assert run("shares", client)[0].split() == ["name", "id", "s", "i"]
-    assert json.loads(run("--json schemas s", client)[0]) == [{"name": "d", "share": "s"}]
-    assert run("schemas s", client)[0].split() == ["name", "share", "d", "s"]
-    assert client.calls[-1] == ("list_schemas", "s", {})
     row = {"table": "a.b.c", "share": "a", "schema": "b", "name": "c", "id": "i"}
     for where, call in (
         ("", ("list_all_tables", {})), ("a", ("list_all_tables", "a", {})), ("a.b", ("list_tables", "a.b", {}))

@@ -120,23 +120,6 @@ def test_timestamps_are_formatted_as_in_rows(serve_demo: Any, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["tokenExpires"] == "2099-01-31T08:00:00.500000Z"
 
 
-def test_two_word_commands_equal_their_one_word_forms(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    profile = ["--profile", str(serve_demo.profile_path)]
-    for words, alike in (
-        (["shares", "get", "demo", "--json"], ["share", "demo", "--json"]),
-        (["tables", "credentials", "demo.shop.orders"], ["credentials", "demo.shop.orders"]),
-    ):
-        outputs = []
-        for command in (words, alike):
-            code = main([*profile, *command])
-            printed = capsys.readouterr()
-            outputs.append((code, printed.out, re.sub(r"query id \w+", "", printed.err)))
-        assert outputs[0] == outputs[1]
-    # Without a table name, the second word is the name of a share.
-    assert main([*profile, "tables", "credentials", "--json"]) == 3
-    assert "No share matches 'credentials'" in capsys.readouterr().err
-
-
 def test_credentials_of_a_local_directory_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with mock_server.running(tables=demo.build(tmp_path), local_directories=True) as server:
         assert main(["--profile", str(server.profile_path), "credentials", "demo.shop.orders", "--json"]) == 0
@@ -194,7 +177,15 @@ def test_failed_sql_is_reported_in_one_sentence(
 
 
 def test_watched_copy_continues_until_interrupted(serve_demo: Any, tmp_path: Path) -> None:
-    words = ["-m", "delta_sharing_client.cli", "sync", "demo.shop.products", str(tmp_path / "copy"), "--watch", "0.1"]
+    words = [
+        "-m",
+        "delta_sharing_client.cli",
+        "replicate",
+        "demo.shop.products",
+        str(tmp_path / "copy"),
+        "--every",
+        "0.1",
+    ]
     environment = {**os.environ, "DELTA_SHARING_PROFILE": str(serve_demo.profile_path)}
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None

@@ -18,9 +18,9 @@ from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_l
     [
         (["nonsense"], "nonsense"),
         (["describe"], "ASSET"),
-        (["head", "a.b.c", "-n", "-1"], "--rows"),
-        (["head", "a.b.c", "--rows", "many"], "--rows"),
-        (["shares", "--what"], "--what"),
+        (["head", "a.b.c", "-n", "-1"], "--limit"),
+        (["head", "a.b.c", "--limit", "many"], "--limit"),
+        (["tables", "--what"], "--what"),
         (["read", "a.b.c", "--format", "ods"], "ods"),
         (["sql", "SELECT", "1"], "(1). Put SQL, and anything else with spaces, in quotes."),
     ],
@@ -35,7 +35,7 @@ def test_invalid_arguments_are_named_in_one_line(
     assert printed.out == ""
     assert printed.err.startswith("delta-sharing: ")
     assert message in printed.err
-    named = f" {arguments[0]}" if arguments[0] in ("describe", "head", "read", "shares", "sql") else ""
+    named = f" {arguments[0]}" if arguments[0] in ("describe", "head", "read", "tables", "sql") else ""
     assert printed.err.endswith(f"See: delta-sharing{named} --help\n")
     assert printed.err.count("\n") == 1
 
@@ -47,7 +47,7 @@ def test_change_feed_needs_exactly_one_start(start: list[str], capsys: pytest.Ca
 
 
 def test_watched_copy_refuses_a_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["copy", "a.b.c", "x", "--watch", "1", "--version", "3"]) == ExitCode.USAGE
+    assert main(["replicate", "a.b.c", "x", "--every", "1", "--version", "3"]) == ExitCode.USAGE
     assert "Leave out --version and --timestamp." in capsys.readouterr().err
 
 
@@ -63,8 +63,8 @@ def test_program_without_a_command_shows_only_its_help(
 
 
 def test_missing_profile_error_names_the_searched_places(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["shares", "--profile", str(tmp_path / "none.share")]) == ExitCode.USAGE
-    assert main(["shares"]) == ExitCode.USAGE
+    assert main(["tables", "--profile", str(tmp_path / "none.share")]) == ExitCode.USAGE
+    assert main(["tables"]) == ExitCode.USAGE
 
     first, second = capsys.readouterr().err.splitlines()
     assert "none.share" in first

@@ -41,25 +41,6 @@ def test_tree_shows_every_kind_of_asset(run: Run) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "expected"),
-    [
-        ("volume", "documents", "file://"),
-        ("model", "churn", "How likely a customer is to leave"),
-        ("skill", "sales-report", "Writes a monthly report"),
-    ],
-)
-def test_each_kind_has_its_own_listing(run: Run, kind: str, name: str, expected: str) -> None:
-    header, line = run(f"{kind}s").splitlines()
-    assert header.split()[0] == kind
-    assert line.startswith(f"demo.shop.{name}")
-    assert expected in line
-    (item,) = json.loads(run(f"{kind}s", "demo.shop", "--json"))
-    assert (item[kind], item["name"], item["schema"]) == (f"demo.shop.{name}", name, "shop")
-    assert item["storageLocation"].startswith("file://")
-    assert json.loads(run(f"{kind}s", "demo.weather", "--json")) == []
-
-
 @pytest.mark.parametrize("fault", ["no-assets=404", "no-assets=405", "no-assets=501", "no-all-assets"])
 def test_listings_are_empty_for_kinds_that_the_server_lacks(run: Run, serve_demo: Any, fault: str) -> None:
     serve_demo.set_fault(fault)
@@ -67,7 +48,7 @@ def test_listings_are_empty_for_kinds_that_the_server_lacks(run: Run, serve_demo
         shop = json.loads(run("ls", "--json"))["demo"]["shop"]
         assert shop["tables"] == ["orders", "products"]
         assert shop["volumes"] == (["documents"] if fault == "no-all-assets" else [])
-        assert len(json.loads(run("skills", "--json"))) == (1 if fault == "no-all-assets" else 0)
+        assert shop["skills"] == (["sales-report"] if fault == "no-all-assets" else [])
     finally:
         serve_demo.clear_faults()
 
@@ -125,7 +106,7 @@ def test_describe_reports_missing_assets_and_wrong_options(
 def test_refused_token_is_an_error_in_every_listing(run: Run, serve_demo: Any) -> None:
     serve_demo.set_fault("401-first=1000")
     try:
-        for command in ("volumes", "models", "skills", "ls"):
+        for command in ("tables", "ls"):
             assert "refused the credentials" in run(command, code=ExitCode.AUTH)
     finally:
         serve_demo.clear_faults()

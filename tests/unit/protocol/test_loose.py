@@ -190,7 +190,7 @@ _LIBRARY_TERMS = re.compile(r"pydantic|msgspec|typer|click|Input|input_value|typ
     ["5", "{}", "[]", "nope", "{", '{"items": 7}', '{"items": [{"id": 1}]}', '{"items": [7]}', '"x"', "null", "<html>"],
 )
 @pytest.mark.parametrize(
-    "command", [["shares"], ["schemas", "s"], ["describe", "s.d.t"], ["read", "s.d.t"], ["version", "s.d.t"]]
+    "command", [["ls"], ["tables", "s"], ["describe", "s.d.t"], ["read", "s.d.t"], ["version", "s.d.t"]]
 )
 def test_response_errors_contain_no_library_terms(server, wire, capsys, tmp_path, command, body):
     for method in ("GET", "POST"):
@@ -211,7 +211,7 @@ def test_response_errors_contain_no_library_terms(server, wire, capsys, tmp_path
     "arguments",
     [
         ["head", "a.b.c", "-n", "many"], ["head", "a.b.c", "-n", "-1"], ["read", "a.b.c", "--limit", "1.5"], ["read"],
-        ["read", "a.b.c", "--format", "xlsx"], ["shares", "--what"], ["nonsense"],
+        ["read", "a.b.c", "--format", "xlsx"], ["tables", "--what"], ["nonsense"],
         ["read", "a.b.c", "--version", "one"],
         ["read", "a.b.c", "--limit"], ["read", "a.b.c", "d"], ["follow", "a.b.c", "--every", "x"],
     ],
