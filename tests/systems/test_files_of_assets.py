@@ -55,6 +55,35 @@ def test_download_replaces_a_changed_file(tmp_path: Path) -> None:
         assert contents(tmp_path / "here") == {"a.txt": text.encode()}
 
 
+def link(path: Path, target: Path) -> None:
+    """Make a link to a directory; on Windows a junction, which everyone may make."""
+    path.parent.mkdir(exist_ok=True)
+    if sys.platform == "win32":
+        import _winapi
+
+        _winapi.CreateJunction(str(target), str(path))
+    else:
+        path.symlink_to(target)
+
+
+def test_links_and_junctions_lead_nothing_elsewhere(shared: testing.Server, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    client = ds.SharingClient(shared.profile)
+    link(tmp_path / "here" / "a", elsewhere)
+    with pytest.raises(ds.UsageError, match="found a link"):
+        client.volume("s.d.docs").download(tmp_path / "here")
+    link(tmp_path / "copy" / "data", elsewhere)
+    with pytest.raises(ds.UsageError, match="is a link"):
+        client.table("s.d.t").replicate(tmp_path / "copy")
+    assert list(elsewhere.iterdir()) == []
+    link(tmp_path / "source" / "loop", tmp_path / "source")
+    with testing.running(volumes={"s.d.docs": tmp_path / "source"}) as server:
+        volume = ds.SharingClient(server.profile).volume("s.d.docs")
+        with pytest.raises(ds.DataError, match="may be a link to a directory"):
+            volume.download(tmp_path / "there")
+
+
 def test_workbook_is_written_and_replaced(shared: testing.Server, tmp_path: Path) -> None:
     target = tmp_path / "größe.xlsx"
     for _ in range(2):
