@@ -191,9 +191,9 @@ def check_all(session: Reads, served: Served, wire: str) -> None:
         refused = [name for name in names if served.refused_in_parquet(name)]
         names = [name for name in names if name not in refused[4:]]
     if session.is_first:
-        # tests/golden reads all tables with the same engine, so Spark reads one of each kind, and few of them in
-        # parquet format.
-        names = list(sample(names, 3, 1)) if wire == "parquet" else one_of_each_kind(served, names)
+        # tests/golden reads all tables with the same engine, so Spark reads some with each type and feature, and few
+        # of them in parquet format.
+        names = list(sample(names, 6, 1)) if wire == "parquet" else one_of_each_kind(served, names)
     else:
         names = list(session.share_of(names, 5 if wire == "delta" else 10))
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -202,17 +202,23 @@ def check_all(session: Reads, served: Served, wire: str) -> None:
 
 
 def one_of_each_kind(served: Served, names: list[str]) -> list[str]:
-    """Return the first table of each kind that Spark distinguishes; other tables differ only in their logs and
-    files."""
-    kinds: dict[object, str] = {}
+    """Return tables that together have each type, as a partition column and as another, each table feature and each
+    column mapping; other tables differ only in their logs and files."""
+    chosen, covered = [], set[object]()
     for name in names:
         protocol, metadata = served.snapshot(name).protocol, served.snapshot(name).metadata
-        types = frozenset(map(str, to_arrow_schema(parse_schema(metadata.schema_string)).types))
-        mapping = metadata.configuration.get("delta.columnMapping.mode")
-        kind = (types, bool(metadata.partition_columns), frozenset(protocol.reader_features or ()), mapping)
-        kinds.setdefault(name if ALL else kind, name)
-    assert len(kinds) >= 50
-    return list(kinds.values())
+        partitions = set(metadata.partition_columns)
+        aspects: set[object] = {
+            (str(field.type), field.name in partitions)
+            for field in to_arrow_schema(parse_schema(metadata.schema_string))
+        }
+        aspects |= {*(protocol.reader_features or ())}
+        aspects.add((metadata.configuration.get("delta.columnMapping.mode"), bool(partitions)))
+        if ALL or not aspects <= covered:
+            chosen.append(name)
+            covered |= aspects
+    assert len(chosen) >= 20
+    return chosen
 
 
 def check(session: Reads, served: Served, name: str, wire: str) -> str | None:
