@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from benchmarks.long_listing import Server
 
 
 class Exchange(BaseHTTPRequestHandler):
@@ -42,15 +45,13 @@ class Exchange(BaseHTTPRequestHandler):
         pass
 
 
-class HttpServer(ThreadingHTTPServer):
+class HttpServer(Server):
     """Calls ``answer`` for each request, on a thread for each connection, until it is closed."""
-
-    daemon_threads = True
-    request_queue_size = 128
 
     def __init__(self, answer: Callable[[Any], object], context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Exchange)
         self.answer = answer
+        self.connections = 0
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.host = f"127.0.0.1:{self.server_port}"
@@ -64,5 +65,6 @@ class HttpServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def handle_error(self, *_: object) -> None:
-        """Nothing: a connection that the client resets is no news."""
+    def get_request(self) -> tuple[socket.socket, Any]:
+        self.connections += 1
+        return super().get_request()

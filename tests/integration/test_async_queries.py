@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-import time
 
 import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.http.request_limits import Interrupt
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -20,8 +20,8 @@ ASYNC = ds.ReadOptions(max_attempts=1, async_query=True)
 def shared(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     writer = TableWriter(tmp_path / "t", SCHEMA)
     writer.insert(writer.file(rows_of(range(9))))
-    sleep = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(min(seconds, 0.01)))
+    sleep = Interrupt.sleep
+    monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: sleep(self, min(seconds, 0.01)))
     return pathlib.Path(writer.path)
 
 

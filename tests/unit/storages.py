@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import http.server
 import io
 import json
 import re
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from benchmarks.long_listing import LongListing, Server
+from benchmarks.long_listing import LongListing
 from delta_sharing_client.delta.actions import AddFile, Metadata, Protocol, SharedFile
 from delta_sharing_client.delta.deletion_vectors import decode_inline
 from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
@@ -35,10 +34,11 @@ from delta_sharing_client.plan.read_request import ScanRequest, TableState
 from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.run.batches import Batches
+from tests.http_server import Exchange, HttpServer
 from tests.time_limits import HANGS
 from tests.vectors import poisoned
 
-Fault = Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]
+Fault = Callable[[Exchange, bytes], bool]
 
 
 @dataclasses.dataclass
@@ -55,11 +55,12 @@ class Storage:
     """Files by name. Each request for a file calls the next of ``faults[name]``; a fault returns true if it
     responded."""
 
+    server: HttpServer
+
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.requests: list[Request] = []
         self.sent = 0
-        self.connections = 0
         self.latency = 0.0
         self.ranges = True
         self.valid_signature: str | None = None
@@ -70,14 +71,13 @@ class Storage:
         self.lock = threading.Lock()
         self.in_flight = 0
         self.most_in_flight = 0
-        self.port = 0
 
     def put(self, name: str, data: bytes) -> str:
         self.files[name] = data
         return self.url(name)
 
     def url(self, name: str, signature: str = "secret-signature") -> str:
-        return f"http://127.0.0.1:{self.port}/{name}?X-Amz-Signature={signature}"
+        return f"{self.server.url}/{name}?X-Amz-Signature={signature}"
 
     def requested(self, name: str) -> list[str | None]:
         return [request.range for request in self.requests if request.name == name]
@@ -85,59 +85,45 @@ class Storage:
     def bytes_of(self, name: str) -> int:
         return len(self.files[name])
 
-
-def _handler(storage: Storage) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def setup(self) -> None:
-            super().setup()
-            with storage.lock:
-                storage.connections += 1
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            name = self.path.partition("?")[0].lstrip("/")
-            with storage.lock:
-                storage.requests.append(Request(name, self.path, self.headers.get("Range"), dict(self.headers)))
-                storage.in_flight += 1
-                storage.most_in_flight = max(storage.most_in_flight, storage.in_flight)
-                faults = storage.faults.get(name, [])
-                fault = faults.pop(0) if faults else None
-            try:
-                if storage.latency:
-                    time.sleep(storage.latency)
-                data, named = storage.files.get(name), storage.headers.get(name, {})
-                if fault is not None and fault(self, data or b""):
-                    return None
-                if storage.valid_signature is not None and not self.path.endswith(storage.valid_signature):
-                    return respond(self, 403, b"<Error>Request has expired</Error>")
-                if data is None:
-                    return respond(self, 404, b"")
-                if_match = self.headers.get("If-Match")
-                if storage.honours_match and if_match is not None and if_match != named.get("ETag"):
-                    return respond(self, 412, b"")
-                return self.send(data, named)
-            finally:
-                with storage.lock:
-                    storage.in_flight -= 1
-
-        def send(self, data: bytes, named: Mapping[str, str]) -> None:
-            span = byte_span(self.headers.get("Range"), len(data)) if storage.ranges else None
-            if span is None:
-                respond(self, 200, data, named)
-            elif span[0] >= len(data):
-                respond(self, 416, b"")
+    def answer(self, exchange: Exchange) -> None:
+        name = exchange.path.partition("?")[0].lstrip("/")
+        headers = dict(exchange.headers)
+        with self.lock:
+            self.requests.append(Request(name, exchange.path, headers.get("Range"), headers))
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+            faults = self.faults.get(name, [])
+            fault = faults.pop(0) if faults else None
+        try:
+            if self.latency:
+                time.sleep(self.latency)
+            data, named = self.files.get(name), self.headers.get(name, {})
+            if fault is not None and fault(exchange, data or b""):
+                return
+            if self.valid_signature is not None and not exchange.path.endswith(self.valid_signature):
+                exchange.reply(403, b"<Error>Request has expired</Error>")
+            elif data is None:
+                exchange.reply(404)
+            elif self.honours_match and headers.get("If-Match") not in (None, named.get("ETag")):
+                exchange.reply(412)
             else:
-                start, stop = span
-                about = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", **named}
-                respond(self, 206, data[start:stop], about)
-            with storage.lock:
-                storage.sent += len(data) if span is None else span[1] - span[0]
+                self._send(exchange, data, named)
+        finally:
+            with self.lock:
+                self.in_flight -= 1
 
-    return Handler
+    def _send(self, exchange: Exchange, data: bytes, named: Mapping[str, str]) -> None:
+        span = byte_span(exchange.headers.get("Range"), len(data)) if self.ranges else None
+        if span is None:
+            exchange.reply(200, data, named)
+        elif span[0] >= len(data):
+            exchange.reply(416)
+        else:
+            start, stop = span
+            about = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", **named}
+            exchange.reply(206, data[start:stop], about)
+        with self.lock:
+            self.sent += len(data) if span is None else span[1] - span[0]
 
 
 def byte_span(header: str | None, size: int) -> tuple[int, int] | None:
@@ -150,25 +136,11 @@ def byte_span(header: str | None, size: int) -> tuple[int, int] | None:
     return int(match[1]), min(size, int(match[2]) + 1) if match[2] else size
 
 
-def respond(
-    handler: http.server.BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str] | None = None
-) -> None:
-    handler.send_response(status)
-    for name, value in (headers or {}).items():
-        handler.send_header(name, value)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    try:
-        handler.wfile.write(body)
-    except OSError:
-        handler.close_connection = True
-
-
 def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
     """A fault: respond with the status ``code``."""
 
-    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
-        respond(handler, code, b"<Error>secret-signature</Error>", headers)
+    def fault(handler: Exchange, data: bytes) -> bool:
+        handler.reply(code, b"<Error>secret-signature</Error>", headers)
         return True
 
     return fault
@@ -177,7 +149,7 @@ def status(code: int, headers: Mapping[str, str] | None = None) -> Fault:
 def cut(after: int, headers: Mapping[str, str] | None = None) -> Fault:
     """A fault: send ``after`` bytes of the right response, then reset the connection."""
 
-    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def fault(handler: Exchange, data: bytes) -> bool:
         span = byte_span(handler.headers.get("Range"), len(data))
         start, stop = span or (0, len(data))
         handler.send_response(206 if span else 200)
@@ -201,16 +173,9 @@ def cut(after: int, headers: Mapping[str, str] | None = None) -> Fault:
 def running_storage() -> Iterator[Storage]:
     """A storage that serves requests while the block runs."""
     result = Storage()
-    server = Server(("127.0.0.1", 0), _handler(result))
-    result.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with HttpServer(result.answer) as server:
+        result.server = server
         yield result
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 # --- tables ---

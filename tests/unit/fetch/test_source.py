@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import logging
 import threading
 from collections.abc import Callable
@@ -19,8 +18,9 @@ from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
 from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
+from tests.http_server import Exchange
 from tests.time_limits import HANGS
-from tests.unit.storages import Storage, cut, fast_options, respond, status
+from tests.unit.storages import Storage, cut, fast_options, status
 
 DATA = bytes(range(256)) * 400
 
@@ -141,7 +141,7 @@ def test_file_with_a_different_length_is_refused(
 def test_storage_without_ranges_is_read_again_to_resume(remote: MakeRemote, storage: Storage) -> None:
     storage.ranges = False
 
-    def short(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def short(handler: Exchange, data: bytes) -> bool:
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
@@ -153,10 +153,10 @@ def test_storage_without_ranges_is_read_again_to_resume(remote: MakeRemote, stor
     assert read(remote()) == DATA
 
 
-def answer(code: int, body: slice, **headers: str) -> Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]:
-    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+def answer(code: int, body: slice, **headers: str) -> Callable[[Exchange, bytes], bool]:
+    def fault(handler: Exchange, data: bytes) -> bool:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        respond(handler, code, data[body], named)
+        handler.reply(code, data[body], named)
         return True
 
     return fault
@@ -215,7 +215,7 @@ def test_end_of_a_file_of_unknown_length_is_read(remote: MakeRemote, storage: St
 
 
 def test_interrupted_body_without_a_length_is_completed(remote: MakeRemote, storage: Storage) -> None:
-    def stream(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def stream(handler: Exchange, data: bytes) -> bool:
         handler.send_response(200)
         handler.end_headers()
         handler.wfile.write(data[:5000])
@@ -241,7 +241,7 @@ def test_tail_is_read_from_a_storage_without_ranges(remote: MakeRemote, storage:
 def test_html_page_instead_of_a_file_is_an_error(remote: MakeRemote, storage: Storage, chunked: bool) -> None:
     page = b"<html><title>Sign in</title></html>"
 
-    def sign_in(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def sign_in(handler: Exchange, data: bytes) -> bool:
         handler.send_response(200)
         handler.send_header("Content-Type", "text/html; charset=utf-8")
         handler.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(len(page)))))
@@ -254,7 +254,7 @@ def test_html_page_instead_of_a_file_is_an_error(remote: MakeRemote, storage: St
         read(remote(), 5, 10)
 
 
-def redirect(location: str) -> Callable[[http.server.BaseHTTPRequestHandler, bytes], bool]:
+def redirect(location: str) -> Callable[[Exchange, bytes], bool]:
     return status(307, {"Location": location})
 
 
@@ -282,7 +282,7 @@ def test_redirect_loop_is_an_error(remote: MakeRemote, storage: Storage) -> None
 def test_stalled_request_times_out_and_is_retried(remote: MakeRemote, storage: Storage) -> None:
     released = threading.Event()
 
-    def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def stall(handler: Exchange, data: bytes) -> bool:
         released.wait(HANGS)
         handler.close_connection = True
         return True
@@ -297,7 +297,7 @@ def test_stalled_request_times_out_and_is_retried(remote: MakeRemote, storage: S
 def test_cancelling_ends_a_waiting_read(remote: MakeRemote, storage: Storage) -> None:
     released = threading.Event()
 
-    def stall(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def stall(handler: Exchange, data: bytes) -> bool:
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
@@ -335,7 +335,7 @@ def test_fetched_bytes_fill_the_given_buffer(remote: MakeRemote) -> None:
 def broken_at(storage: Storage, after: int, then: Callable[[], None] = lambda: None) -> Callable[..., bool]:
     """Send ``after`` bytes with the headers of the storage, disconnect, and call ``then``."""
 
-    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def fault(handler: Exchange, data: bytes) -> bool:
         handler.send_response(200)
         for name, value in storage.headers.get("f", {}).items():
             handler.send_header(name, value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from delta_sharing_client.replica import Copies
 from delta_sharing_client.run import scan
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
+from tests.http_server import Exchange
 from tests.unit.storages import Fault, Storage, Table, fast_options, parquet_bytes, rows_of
 
 MakeTable = Callable[..., Table]
@@ -64,7 +64,7 @@ def make_swapped(request: pytest.FixtureRequest, make_table: MakeTable) -> Calla
 def after(swap: Swap) -> Fault:
     """Respond to this request from the old object, and to the next one from the new object."""
 
-    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def fault(handler: Exchange, data: bytes) -> bool:
         swap()
         return False
 

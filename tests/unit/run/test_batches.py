@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import http.server
 import itertools
 import os
 import pickle
@@ -32,6 +31,7 @@ from delta_sharing_client.plan.tasks import ScanStream, SkippedFiles
 from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, _Read
+from tests.http_server import Exchange
 from tests.memory import arrow_bytes
 from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.storages import Fault, Storage, Table, cut, fast_options, interrupting, status, wait_for
@@ -73,7 +73,7 @@ def nothing_is_left() -> None:
 def stalls(released: threading.Event, after: int | None) -> Fault:
     """A fault: send ``after`` bytes of the body, or no response at all if it is None, and wait."""
 
-    def fault(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+    def fault(handler: Exchange, data: bytes) -> bool:
         if after is not None:
             handler.send_response(200)
             handler.send_header("Content-Length", str(len(data)))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import http.server
 import importlib.util
 import io
 import logging
@@ -31,6 +30,7 @@ from delta_sharing_client.run.progress import (
     progress_bar,
     progress_of,
 )
+from tests.http_server import Exchange
 from tests.unit.storages import Table, fast_options, status, wait_for
 
 MakeTable = Callable[..., Table]
@@ -51,7 +51,7 @@ def table(make_table: MakeTable) -> Table:
     return result
 
 
-def slow(handler: http.server.BaseHTTPRequestHandler, data: bytes) -> bool:
+def slow(handler: Exchange, data: bytes) -> bool:
     """A fault: send the body in ten pieces over half a second."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(data)))

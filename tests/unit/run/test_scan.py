@@ -204,7 +204,7 @@ def test_connections_are_kept_alive(make_table: MakeTable) -> None:
     rows_of(table.plan(options=fast_options(max_concurrent_requests=2)))
     rows_of(table.plan(options=fast_options(max_concurrent_requests=2)))
     assert len(table.storage.requests) == 24
-    assert table.storage.connections <= 2
+    assert table.storage.server.connections <= 2
 
 
 def test_slow_consumer_limits_downloads(make_table: MakeTable) -> None:
