@@ -122,6 +122,17 @@ def test_names_that_are_not_utf_8_are_kept(shared: Shared, monkeypatch: pytest.M
 # --- delete and force ---
 
 
+def test_delete_in_a_folder_removes_only_what_was_chosen(shared: Shared) -> None:
+    shared.volume.download(shared.here)
+    for path in ("a.csv", "reports/e.csv", "reports/f.tmp", "drafts/deep/d.md"):
+        (shared.source / path).unlink()
+    done = shared.volume.download(shared.here, "reports/", "*.csv", delete=True)
+    assert (done.removed, done.downloaded, done.unchanged) == (("reports/e.csv",), (), 0)
+    done = shared.volume.download(shared.here, "drafts", ["deep/*"], delete=True)
+    assert (done.removed, done.downloaded, done.unchanged) == (("drafts/deep/d.md",), (), 0)
+    assert sorted(shared.local()) == ["a.csv", "b.tmp", "drafts/c.csv", "reports/f.tmp"]
+
+
 def test_delete_mirrors_the_volume(shared: Shared) -> None:
     shared.volume.download(shared.here)
     (shared.here / "own").write_text("of the user")

@@ -89,7 +89,17 @@ SERVED = {
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
     "assets": (
         "tests/unit/assets",
-        *(f"tests/integration/test_{name}.py" for name in ("asset_files", "downloads", "models_and_skills")),
+        *(
+            f"tests/integration/test_{name}.py"
+            for name in (
+                "asset_files",
+                "consumers",
+                "download_options",
+                "downloads",
+                "filesystems",
+                "models_and_skills",
+            )
+        ),
     ),
     "browse": ("tests/integration/test_browse.py",),
     "iceberg": (

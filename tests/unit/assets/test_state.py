@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -17,10 +18,12 @@ from typing import Any
 import pytest
 
 from delta_sharing_client import local_folder, part_file
+from delta_sharing_client.assets import notes
 from delta_sharing_client.assets.notes import Note, line_of
 from delta_sharing_client.assets.state import Origin, State
 from delta_sharing_client.errors import UsageError
 
+NOTE = Note("a" * 32, "1" * 32, '"1"', 3, 5)
 OURS, THEIRS = Origin("a" * 32, "1" * 32), Origin("b" * 32, "2" * 32)
 LARGE = bytes(range(200))
 FILES = {"x": b"one", "deep/er/y": b"two", "large": LARGE}
@@ -457,3 +460,37 @@ def test_unwritable_state_is_an_error_of_ours(here: pathlib.Path, monkeypatch: p
     here.parent.mkdir(exist_ok=True)
     with pytest.raises(UsageError, match="cannot be written: Permission denied"):
         download(here)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux lists the open files of a process")
+def test_ended_download_leaves_no_file_open(here: pathlib.Path) -> None:
+    state = State(here, OURS)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        with state.writing():
+            state.store(0, memoryview(b"one"), "deep/x", etag_of(b"one"), None)
+            assert state.is_noted("y", etag_of(b"one"), 3) is False
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_name_that_the_system_refuses_is_an_error_of_ours(here: pathlib.Path) -> None:
+    name = "x" * 300
+    state = State(here, OURS)
+    with state.writing(), state.large(f"deep/{name}", None, 3, "md5") as part:
+        part.write(0, b"one")
+        with pytest.raises(UsageError, match=f"'deep/{name}' cannot be stored at .*too long"):
+            state.finish(part, f"deep/{name}", None, None)
+    assert content(here) == {}
+    with contextlib.closing(State(here, OURS)) as later:
+        assert [*later.written()] == []
+
+
+def test_paths_with_one_hash_do_not_share_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "hash", lambda path: 7, raising=False)
+    file = io.BytesIO(line_of("a", NOTE) + line_of("b", NOTE))
+    found = notes.Notes(file)
+    assert (found.get("a"), found.get("b"), found.is_tidy) == (None, NOTE, False)
+    # Another program has emptied the file meanwhile.
+    file.truncate(0)
+    assert found.get("b") is None
+    assert [*found] == []
