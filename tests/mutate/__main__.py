@@ -101,7 +101,7 @@ SERVED = {
             )
         ),
     ),
-    "browse": ("tests/integration/test_browse.py",),
+    "browse": ("tests/unit/browse", "tests/integration/test_browse.py"),
     "iceberg": (
         "tests/unit/iceberg",
         *(f"tests/integration/test_iceberg{name}.py" for name in ("", *_ICEBERG)),
