@@ -59,6 +59,23 @@ _MARK = "planted-mark"
 _PAGE = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body>Welcome</body></html>"
 
 
+def parse(text: str) -> Fault:
+    """Return the fault that ``FaultProxy.set_fault`` activates."""
+    name = re.split("[=:@]", text)[0]
+    if name not in _OWN:
+        return parse_fault(text)
+    kind = _OWN[name]
+    match = re.fullmatch(r"[\w-]+(?:=(\d+))?(?::(\d+))?(?:@(api|data|all))?", text)
+    assert match is not None, text
+    value, count, target = match.groups()
+    return Fault(
+        name,
+        float(value or kind.default or 0),
+        None if count is None else int(count),
+        kind.target if target is None else Target(target),
+    )
+
+
 class FaultProxy:
     """The proxy of one store, whose protocol is ``kind``. ``endpoint`` is its URL, without a path.
 
@@ -76,22 +93,7 @@ class FaultProxy:
 
     def set_fault(self, text: str) -> None:
         """Activate a fault, ``NAME[=VALUE][:COUNT]``, with ``@api`` for listings alone or ``@data`` for objects."""
-        name = re.split("[=:@]", text)[0]
-        if name not in _OWN:
-            self.faults.set(parse_fault(text))
-            return
-        kind = _OWN[name]
-        match = re.fullmatch(r"[\w-]+(?:=(\d+))?(?::(\d+))?(?:@(api|data|all))?", text)
-        assert match is not None, text
-        value, count, target = match.groups()
-        self.faults.set(
-            Fault(
-                name,
-                float(value or kind.default or 0),
-                None if count is None else int(count),
-                kind.target if target is None else Target(target),
-            )
-        )
+        self.faults.set(parse(text))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request (ASGI), after the faults of ``mock_server``."""

@@ -20,6 +20,9 @@ S3, AZURE, GOOGLE = "s3", "azure", "google"
 STORES = (S3, AZURE, GOOGLE)
 URLS = "urls"
 """The storage behind URLs that a sharing server signs; it responds like S3."""
+DIRECTORY = "directory"
+"""A directory of this machine, which has no responses."""
+PLACES = (*STORES, URLS, DIRECTORY)
 TIME = "Mon, 02 Nov 2026 03:04:05 GMT"
 _ISO_TIME = "2026-11-02T03:04:05.000Z"
 

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import pathlib
 import queue
 import random
@@ -24,19 +25,21 @@ from urllib.parse import quote
 
 import pyarrow as pa
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.assets import transfers
 from delta_sharing_client.redact import Secret
+from delta_sharing_client.storage import local
 from mock_server import asset_files, catalog
 from mock_server.faults import FaultKind, Target
 from mock_server.running import bind, serving, uvicorn_config
 from mock_server.s3 import S3Settings
+from tests import local_faults
 from tests.fault_proxy import ALL_FAULTS, FaultProxy, Origin, fault_proxy
-from tests.object_stores import AZURE, GOOGLE, S3, URLS, SimulatedStore
+from tests.object_stores import AZURE, DIRECTORY, GOOGLE, S3, URLS, SimulatedStore
 from tests.tables import TableWriter, rows_of
 from tests.time_limits import HANGS
 
@@ -130,9 +133,7 @@ def _downloads(client: ds.SharingClient, folder: pathlib.Path) -> bool:
 
 
 def _reads_rows(client: ds.SharingClient, folder: pathlib.Path) -> bool:
-    table = client.table(TABLE)
-    options = dataclasses.replace(table.options, access_mode=ds.AccessMode.DIR)
-    rows = table.scan(filter="id >= 0", options=options).to_arrow()
+    rows = client.table(TABLE).scan(filter="id >= 0").to_arrow()
     return sorted(rows["id"].to_pylist()) == IDS
 
 
@@ -152,14 +153,15 @@ USES = {
 }
 
 
-def cells() -> list[Cell]:
-    """Return all cells of the matrix."""
+def cells(kind: str = S3) -> list[Cell]:
+    """Return all cells of the matrix that a place of this kind can have."""
     return [
         Cell(fault, use, always)
         for fault in ALL_FAULTS
-        if fault.name not in LEFT_OUT
+        if fault.name not in LEFT_OUT and (kind != DIRECTORY or fault.name in local_faults.MEANINGS)
         for use in USES
-        if fault.target.covers(USES[use].target)
+        # The files of a volume or table with URLs are listed by the sharing server.
+        if fault.target.covers(USES[use].target) and (kind != URLS or USES[use].target is Target.DATA)
         for always in (False, True)
     ]
 
@@ -181,7 +183,7 @@ class Store:
 class Station:
     """Clients of a store behind a proxy of its own: ``hasty`` has a short deadline, ``patient`` makes more attempts."""
 
-    proxy: FaultProxy
+    proxy: FaultProxy | local_faults.LocalFaults
     client: ds.SharingClient
     hasty: ds.SharingClient
     patient: ds.SharingClient
@@ -255,6 +257,8 @@ def simulated(kind: str, store: SimulatedStore | None = None) -> Store:
     store.objects.update(objects())
     if kind == URLS:
         return Store(kind, store.answer, by_url)
+    if kind == DIRECTORY:
+        return Store(kind, store.answer, by_directory)
     return Store(kind, store.answer, by_credentials(kind, _LOCATIONS[kind], _vendor(kind), origin=store.answer))
 
 
@@ -315,7 +319,14 @@ def _vendor(kind: str) -> Mapping[str, Vendor]:
 @contextlib.contextmanager
 def by_url(endpoint: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
     """Share the files as a server does that provides a URL for each file instead of credentials."""
-    base = "/api/shares/s/schemas/d/volumes/v"
+    base, table = "/api/shares/s/schemas/d/volumes/v", "/api/shares/s/schemas/d/tables/t"
+    fields = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    about: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1}},
+        {"metaData": {"id": "t", "format": {"provider": "parquet"}, "schemaString": schema, "partitionColumns": []}},
+    ]
+    numbers = itertools.count(1)
 
     async def describe(_: Any) -> JSONResponse:
         return JSONResponse({"name": "v", "schema": "d", "share": "s", "storageLocation": "s3://bucket/volumes/"})
@@ -327,8 +338,21 @@ def by_url(endpoint: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]
         key = f"{FOLDER}/{(await request.json())['file_path']}"
         return JSONResponse({"download_url": f"{endpoint}/bucket/{quote(key)}?sig={SECRET}"})
 
+    async def rows(request: Any) -> Response:
+        lines = list(about)
+        for path in sorted(_table().glob("*.parquet")) if request.url.path.endswith("/query") else ():
+            # Every query has new URLs, as after a renewal.
+            url = f"{endpoint}/bucket/{_table().name}/{path.name}?sig={SECRET}-{next(numbers)}"
+            size = path.stat().st_size
+            lines.append({"file": {"url": url, "id": path.name, "partitionValues": {}, "size": size}})
+        headers = {"Delta-Table-Version": "2"}
+        return Response("\n".join(map(json.dumps, lines)), headers=headers, media_type="application/x-ndjson")
+
     app = Starlette(
         routes=[
+            Route(f"{table}/metadata", rows),
+            Route(f"{table}/version", rows),
+            Route(f"{table}/query", rows, methods=["POST"]),
             Route(base, describe),
             Route(f"{base}/files", files),
             Route(f"{base}/files/download", sign, methods=["POST"]),
@@ -340,10 +364,32 @@ def by_url(endpoint: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]
 
 
 @contextlib.contextmanager
+def by_directory(root: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
+    """Share the files below a directory of this machine."""
+    volume = asset_files.volume(("s", "d", "v"), f"{root}/{FOLDER}")
+    table = catalog.entry("s", "d", "t", pathlib.Path(root) / _table().name)
+    with mock_server.running(catalog.build([table], assets=[volume]), local_directories=True) as server:
+        yield server.profile, {}
+
+
+@contextlib.contextmanager
+def _faulty(store: Store, folder: pathlib.Path) -> Iterator[tuple[FaultProxy | local_faults.LocalFaults, str]]:
+    """Yield the faults of a place, and where ``store.share`` finds it."""
+    if store.kind == DIRECTORY:
+        root = folder / "root"
+        with local_faults.local_faults(root, objects()) as faults:
+            yield faults, str(root)
+    else:
+        with fault_proxy(store.kind, store.origin) as proxy:
+            yield proxy, proxy.endpoint
+
+
+@contextlib.contextmanager
 def station(store: Store, folder: pathlib.Path, **options: Any) -> Iterator[Station]:
     """Open a volume of ``store`` through a proxy of its own."""
-    with fault_proxy(store.kind, store.origin) as proxy, store.share(proxy.endpoint) as (profile, stored):
-        settings = dataclasses.replace(OPTIONS, storage_options=stored, **options)
+    with _faulty(store, folder) as (proxy, where), store.share(where) as (profile, stored):
+        access = ds.AccessMode.URL if store.kind == URLS else ds.AccessMode.DIR
+        settings = dataclasses.replace(OPTIONS, storage_options=stored, access_mode=access, **options)
         short, long = (dataclasses.replace(settings, **one) for one in ({"total_timeout": 8.0}, {"max_attempts": 8}))
         with (
             ds.SharingClient(profile, settings) as client,
@@ -359,6 +405,8 @@ def outcomes(store: Store, chosen: list[Cell], *, stations: int = 8) -> dict[Cel
     with contextlib.ExitStack() as stack:
         # The large file is downloaded in parts, so that ranges are requested.
         stack.enter_context(mock.patch.object(transfers, "PART_BYTES", 64 * 1024))
+        stack.enter_context(mock.patch.object(local, "_CHUNK", 64 * 1024))
+        stack.enter_context(local_faults.injected())
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         opened = []
         for number in range(min(stations, len(chosen))):

@@ -1,18 +1,24 @@
-"""Read volumes with each fault that a store can have; the table of the results in ``docs/reliability.md`` is generated
-from this. ``tests/stores/test_faults.py`` does the same with the emulators and a server of S3."""
+"""Read volumes and tables with each fault that their place can have.
+
+The table of the results in ``docs/reliability.md`` is generated from this. ``tests/stores/test_faults.py`` does the
+same with the emulators and a server of S3.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import pathlib
+from collections.abc import Mapping
 
 import pytest
 
 import delta_sharing_client as ds
+from mock_server.faults import FaultKind, Target
 from tests.effort import sample
 from tests.fault_proxy import ALL_FAULTS, forwarding
 from tests.generated import check_generated
-from tests.object_stores import AZURE, GOOGLE, S3, STORES, URLS, SimulatedStore
+from tests.local_faults import MEANINGS
+from tests.object_stores import AZURE, DIRECTORY, GOOGLE, S3, STORES, URLS, SimulatedStore
 from tests.store_matrix import (
     FILES,
     FOLDER,
@@ -29,8 +35,9 @@ from tests.store_matrix import (
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# A URL may lead to another one, as the URLs of tables may.
 OF_FILES = ("read", "seek", "download")
+ROWS = "read rows"
+# A URL may lead to another one, as the URLs of tables may.
 OF_URLS = {
     ("redirect", False): "right",
     ("redirect-elsewhere", False): "right",
@@ -46,24 +53,54 @@ def of_s3() -> dict[Cell, str]:
     return outcomes(simulated(S3), cells())
 
 
-def test_faults_of_stores_have_the_results_in_the_documentation(of_s3: dict[Cell, str]) -> None:
-    lines = [f"| fault | {' | '.join(USES)} |", "|---" * (1 + len(USES)) + "|"]
+def test_faults_have_the_results_in_the_documentation(of_s3: dict[Cell, str]) -> None:
+    by_url = outcomes(simulated(URLS), [cell for cell in cells(URLS) if cell.use == ROWS])
+    directory = outcomes(simulated(DIRECTORY), cells(DIRECTORY))
+    lines = [f"| fault | {' | '.join(USES)} | files by URL | rows by URL | directory |", "|---" * (4 + len(USES)) + "|"]
     for fault in ALL_FAULTS:
-        row = []
-        for use in USES:
-            pair = [of_s3[cell] for cell in (Cell(fault, use, False), Cell(fault, use, True)) if cell in of_s3]
-            shown = [_SHOWN.get(one, f"`{one}`") for one in pair]
-            row.append(", ".join(dict.fromkeys(filter(None, shown))))
+        row = [_pair(fault, use, of_s3) for use in USES]
         if any(row):
+            row += [_files_by_url(fault), _rows_by_url(fault, by_url), _directory(fault, directory)]
             lines.append(f"| {fault.doc.replace('VALUE', 'N')} | {' | '.join(row)} |")
-    assert {str(cell): one for cell, one in of_s3.items() if one == "wrong" or " " in one} == {}
+    for results in (of_s3, by_url, directory):
+        assert {str(cell): one for cell, one in results.items() if one == "wrong" or " " in one} == {}
     check_generated(ROOT / "docs" / "reliability.md", "stores", "\n".join(lines) + "\n")
+
+
+def _pair(fault: FaultKind, use: str, results: Mapping[Cell, str]) -> str:
+    """Return the results of a use if only the first response has a fault, and if all have it."""
+    pair = [results[cell] for cell in (Cell(fault, use, False), Cell(fault, use, True)) if cell in results]
+    return ", ".join(dict.fromkeys(filter(None, (_SHOWN.get(one, f"`{one}`") for one in pair))))
+
+
+def _files_by_url(fault: FaultKind) -> str:
+    if fault.target is Target.API:
+        return "none: the server lists"
+    results = {Cell(fault, "read", always): OF_URLS.get((fault.name, always), "") for always in (False, True)}
+    if not any(results.values()):
+        return "as a store"
+    return _pair(fault, "read", {cell: one or "TransportError" for cell, one in results.items()})
+
+
+def _rows_by_url(fault: FaultKind, results: Mapping[Cell, str]) -> str:
+    return "none: the server lists" if fault.target is Target.API else _pair(fault, ROWS, results)
+
+
+def _directory(fault: FaultKind, results: Mapping[Cell, str]) -> str:
+    """Return the results of each use, without a pair where both are equal, or why a directory cannot have a fault."""
+    if fault.name not in MEANINGS:
+        without = "credentials" if fault.name == "expired" else "pages" if fault.target is Target.API else "responses"
+        return f"none: it has no {without}"
+    uses: dict[str, list[str]] = {}
+    for use in USES:
+        if pair := _pair(fault, use, results):
+            uses.setdefault(pair, []).append(use)
+    return f"{MEANINGS[fault.name]}: " + "; ".join(f"{pair} ({', '.join(names)})" for pair, names in uses.items())
 
 
 @pytest.mark.parametrize(("kind", "first"), [(AZURE, 0), (GOOGLE, 1), (URLS, 2)])
 def test_other_places_have_the_same_results(kind: str, first: int, of_s3: dict[Cell, str]) -> None:
-    # The list of the files of a volume with URLs comes from the sharing server.
-    chosen = [cell for cell in cells() if kind != URLS or cell.use in OF_FILES]
+    chosen = [cell for cell in cells(kind) if kind != URLS or cell.use in OF_FILES]
     results = outcomes(simulated(kind), list(sample(chosen, 4, first)))
     expected = {
         cell: OF_URLS.get((cell.fault.name, cell.always), of_s3[cell]) if kind == URLS else of_s3[cell]
