@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from delta_sharing_client.delta.data_types import type_text
 from delta_sharing_client.delta.schema import parse_schema
-from delta_sharing_client.formats import stated_formats
 from delta_sharing_client.instants import instant_text
-from delta_sharing_client.options import TableFormat
+from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.sources.listings import stated_formats
 from delta_sharing_client.table import SharedTable, VersionChanges
 
 
@@ -19,7 +19,7 @@ def describe_table(
     """
     details = table.metadata(version=version, timestamp=timestamp)
     protocol = details.protocol
-    is_delta = details.table_format is TableFormat.DELTA
+    is_of_response = details.response_format is not ResponseFormat.AUTO
     facts: dict[str, object] = {
         "table": str(table.name),
         "id": details.id,
@@ -28,9 +28,9 @@ def describe_table(
         "tableFormat": details.table_format.value,
         "formats": list(stated_formats(table.rest, table.name)) or [details.table_format.value],
         "version": details.version,
-        "format": details.response_format.value if is_delta else None,
-        "minReaderVersion": protocol.min_reader_version if is_delta else None,
-        "readerFeatures": list(protocol.reader_features or ()) if is_delta else None,
+        "format": details.response_format.value if is_of_response else None,
+        "minReaderVersion": protocol.min_reader_version if is_of_response else None,
+        "readerFeatures": list(protocol.reader_features or ()) if is_of_response else None,
         "partitionColumns": list(details.partition_columns),
         "sizeInBytes": details.size,
         "numFiles": details.num_files,

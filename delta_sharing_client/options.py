@@ -290,6 +290,13 @@ def choice(value: EnumT | str) -> EnumT:
     return value
 
 
+def with_format(options: ReadOptions, table_format: TableFormat | str) -> ReadOptions:
+    """Return ``options`` for a table that was opened with ``table_format``, unless they have a format of their own."""
+    if options.table_format is not TableFormat.AUTO or table_format is TableFormat.AUTO:
+        return options
+    return dataclasses.replace(options, table_format=table_format)
+
+
 def chosen(options: ReadOptions | None, default: ReadOptions) -> ReadOptions:
     """Return ``options``, or ``default`` if it is ``None``. Raises ``UsageError`` if it is neither ``ReadOptions`` nor
     ``None``."""

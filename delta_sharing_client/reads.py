@@ -18,7 +18,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, whole_number
 from delta_sharing_client.plan.tasks import Plan, ScanPlan
-from delta_sharing_client.planning import plan_table, stream_table, table_schema
+from delta_sharing_client.planning import plan, table_schema
 from delta_sharing_client.predicates.parse import Filter, parse_filter
 from delta_sharing_client.predicates.tree import And, Expression
 from delta_sharing_client.protocol.names import AssetName
@@ -29,6 +29,8 @@ from delta_sharing_client.run.batches import Batches, check_rows
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS
+from delta_sharing_client.sources.opening import source_of
+from delta_sharing_client.sources.source import Purpose, TableSource
 from delta_sharing_client.threads import check_running
 
 if TYPE_CHECKING:
@@ -140,7 +142,11 @@ class Read:
         True
         """
         check_running()
-        return plan_table(self.rest, self.table, as_of_now(self.request), options or self.options)
+        return plan(self._source(options), as_of_now(self.request), Purpose.PLAN).whole()
+
+    def _source(self, options: ReadOptions | None = None) -> TableSource:
+        options = options or self.options
+        return source_of(self.rest.for_read(options), self.table, options)
 
     def _stream(self, options: ReadOptions | None = None) -> Plan:
         """Like ``plan``; if possible, the files are read while they are listed."""
@@ -148,7 +154,7 @@ class Read:
             return self.plan(options)
         check_running()
         with loop.prepared():
-            return stream_table(self.rest, self.table, as_of_now(self.request), options or self.options)
+            return plan(self._source(options), as_of_now(self.request))
 
     @property
     def schema(self) -> pa.Schema:
@@ -162,7 +168,7 @@ class Read:
         >>> table.scan(columns=["order_id"]).schema.field("order_id").type
         DataType(int64)
         """
-        return table_schema(self.rest, self.table, self.request, self.options)
+        return table_schema(self._source(), self.request)
 
     @property
     def report(self) -> ScanReport | None:

@@ -69,13 +69,14 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.plan.read_columns import check_nothing_left_out
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
-from delta_sharing_client.planning import query_snapshot
+from delta_sharing_client.planning import plan_copy
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.progress import progress_bar
+from delta_sharing_client.sources.opening import source_of
 
 APPLICATION = "delta-sharing-client.replica"
 CHECKSUM = "delta-sharing-client.sha256"
@@ -183,7 +184,8 @@ def _update(
     before = _current(root)
     # If no columns are given, columns of unknown types are refused below, so this read need not warn about them.
     columns = () if read.columns is None else read.columns
-    snapshot, shared, plan = query_snapshot(rest, table, dataclasses.replace(read, columns=columns), options)
+    source = source_of(rest.for_read(options), table, options)
+    snapshot, shared, plan = plan_copy(source, dataclasses.replace(read, columns=columns))
     snapshot = _narrowed(snapshot, plan.context, read, f"The copy in '{root}'")
     if not snapshot.metadata.id:
         raise ProtocolError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Union, cast, overload
 
 import pyarrow as pa
@@ -16,10 +16,9 @@ from delta_sharing_client.columns import listed_columns
 from delta_sharing_client.delta.actions import CommitInfo, Format, Protocol
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
-from delta_sharing_client.formats import by_format
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import BarCell, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, choice, chosen
+from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, choice, chosen, with_format
 from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -30,18 +29,17 @@ from delta_sharing_client.plan.read_columns import (
 from delta_sharing_client.plan.read_request import (
     ChangesRequest,
     ScanRequest,
-    is_reference,
     version_number,
     whole_number,
 )
-from delta_sharing_client.planning import read_commits
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.query import table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 from delta_sharing_client.scans import Changes, Scan
+from delta_sharing_client.sources.opening import source_of
+from delta_sharing_client.sources.source import HeadRequest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,14 +61,14 @@ class TableDetails:
     """The server's description of a table.
 
     ``version`` is the version described; ``size`` (bytes) and ``num_files`` are ``None`` if the server does not state
-    them, like ``created_time`` (epoch milliseconds); ``response_format`` is the format that the server chose;
-    ``format.provider`` is the encoding of the data files, ``"parquet"``; ``schema`` is the Arrow schema of a read, with
-    logical names; its metadata lists columns of types that cannot be read, under ``delta_sharing.left_out``.
-    ``location``, ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty means ``url``) are for directory
-    access. ``schema_string`` is the schema as the server sent it, with comments; ``protocol`` has the versions and
-    features that a reader needs. For an Iceberg table (``table_format``), ``configuration`` has the version of the
-    Iceberg format as ``format-version``; ``schema`` and ``protocol`` describe the Delta table as which the client reads
-    it.
+    them, like ``created_time`` (epoch milliseconds); ``response_format`` is the format that the server chose, ``AUTO``
+    for an Iceberg table; ``format.provider`` is the encoding of the data files, ``"parquet"``; ``schema`` is the Arrow
+    schema of a read, with logical names; its metadata lists columns of types that cannot be read, under
+    ``delta_sharing.left_out``. ``location``, ``auxiliary_locations`` and ``access_modes`` (``url``, ``dir``; empty
+    means ``url``) are for directory access. ``schema_string`` is the schema as the server sent it, with comments;
+    ``protocol`` has the versions and features that a reader needs. For an Iceberg table (``table_format``),
+    ``configuration`` has the version of the Iceberg format as ``format-version``; ``schema`` and ``protocol`` describe
+    the Delta table as which the client reads it.
     """
 
     id: str
@@ -93,7 +91,7 @@ class TableDetails:
     table_format: TableFormat = TableFormat.DELTA
 
     def _repr_html_(self) -> str:
-        is_delta = self.table_format is TableFormat.DELTA
+        is_of_response = self.response_format is not ResponseFormat.AUTO
         facts = {
             "description": self.description,
             "table format": self.table_format.value,
@@ -101,8 +99,8 @@ class TableDetails:
             "files": self.num_files,
             "bytes": self.size,
             "partition columns": self.partition_columns,
-            "reader features": self.protocol.reader_features if is_delta else None,
-            "response format": self.response_format.value if is_delta else None,
+            "reader features": self.protocol.reader_features if is_of_response else None,
+            "response format": self.response_format.value if is_of_response else None,
         }
         comments = {field.name: field.metadata.get("comment") for field in parse_schema(self.schema_string).fields}
         columns = [
@@ -196,14 +194,9 @@ class SharedTable:
             The server or the network.
         """
         start = _instant(starting_timestamp, "starting_timestamp", up=True)
-
-        def as_iceberg(iceberg: ModuleType) -> int:
-            return iceberg.version_of(self.rest, self.name, self.options, start)
-
-        with self.rest.about(self.name):
-            return by_format(
-                self.rest, self.name, self.options, lambda: self.rest.table_version(self.name, start), as_iceberg
-            )
+        source = source_of(self.rest, self.name, self.options)
+        with source.about():
+            return source.version(start)
 
     def metadata(
         self,
@@ -513,48 +506,22 @@ class SharedTable:
         >>> [(one.version, one.inserts, one.deletes) for one in table.history(2, 3)]
         [(2, 600, 0), (3, 0, 245)]
         """
-        return by_format(
-            self.rest,
-            self.name,
-            self.options,
-            lambda: self._delta_history(starting_version, ending_version),
-            lambda iceberg: self._snapshots(iceberg, starting_version, ending_version),
-        )
-
-    def _snapshots(self, iceberg: ModuleType, start: int, end: int | None) -> list[VersionChanges]:
-        if start != 0 or end is not None:
-            raise UsageError(
-                "Snapshot ids have no order, so history() of an Iceberg table accepts no starting or ending version. "
-                "Call it without them, and choose snapshots by their timestamps."
-            )
-        with self.rest.about(self.name):
-            found = iceberg.snapshots(self.rest, self.name, self.options)
-        return _VersionList(
-            VersionChanges(
-                one.snapshot_id,
-                EPOCH + datetime.timedelta(milliseconds=one.timestamp_ms),
-                *(None, None, None),
-                one.operation,
-                {name: value for name, value in (one.summary or {}).items() if name != "operation"},
-            )
-            for one in found
-        )
-
-    def _delta_history(self, starting_version: int, ending_version: int | None) -> list[VersionChanges]:
-        commits = read_commits(self.rest, self.name, (starting_version, ending_version), self.options)
+        source = source_of(self.rest.for_read(self.options), self.name, self.options)
+        with source.about():
+            commits = source.commits(starting_version, ending_version)
         if commits is None:
             counts = self._count_changes(starting_version, ending_version)
             return _VersionList(_entry(*commit, found, CommitInfo()) for commit, found in sorted(counts.items()))
-        unrecorded = [commit.version for commit in commits if not commit.has_feed]
-        first = max(unrecorded, default=commits[0].version - 1) + 1
-        last = commits[-1].version
-        counts = self._count_changes(first, last) if first <= last else {}
+        # Changes are counted from the version on after which all were recorded.
+        with_feed = list(itertools.takewhile(lambda commit: commit.has_feed, reversed(commits)))
+        counts = self._count_changes(with_feed[-1].version, with_feed[0].version) if with_feed else {}
         known = {version: found for (version, _), found in counts.items()}
+        counted = {commit.version for commit in with_feed}
         return _VersionList(
             _entry(
                 commit.version,
                 EPOCH + datetime.timedelta(milliseconds=commit.timestamp_ms),
-                known.get(commit.version, Counter()) if commit.version >= first else None,
+                known.get(commit.version, Counter()) if commit.version in counted else None,
                 commit.info,
             )
             for commit in commits
@@ -630,28 +597,21 @@ class SharedTable:
 
     def _chosen(self, options: ReadOptions | None) -> ReadOptions:
         """Return the options of a read. The table's own format is kept, unless ``options`` have a different one."""
-        found = chosen(options, self.options)
-        if found.table_format is TableFormat.AUTO is not self.options.table_format:
-            return dataclasses.replace(found, table_format=self.options.table_format)
-        return found
+        return with_format(chosen(options, self.options), self.options.table_format)
 
     def _describe(
         self, version: int | str | None, timestamp: Timestamp, response_format: ResponseFormat | str
     ) -> TableHead:
         if version is not None and timestamp is not None:
             raise UsageError("Only one of 'version' and 'timestamp' can be given, found both.")
-        number, instant, wanted = whole_number(version), _instant(timestamp, "timestamp"), _format(response_format)
-
-        def as_delta() -> TableHead:
-            of_version = version_number(number)
-            return table_metadata(self.rest, self.name, version=of_version, timestamp=instant, response_format=wanted)
-
-        def as_iceberg(iceberg: ModuleType) -> TableHead:
-            return iceberg.describe(self.rest, self.name, self.options, number, instant)
-
-        with self.rest.about(self.name):
-            named = is_reference(number)
-            return by_format(self.rest, self.name, self.options, as_delta, as_iceberg, prefers_iceberg=named)
+        request = HeadRequest(
+            version=whole_number(version),
+            timestamp=_instant(timestamp, "timestamp"),
+            response_format=_format(response_format),
+        )
+        source = source_of(self.rest, self.name, self.options)
+        with source.about():
+            return source.head(request)
 
 
 def _entry(version: int, moment: datetime.datetime, counts: Counter[str] | None, info: CommitInfo) -> VersionChanges:

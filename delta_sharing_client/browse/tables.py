@@ -9,9 +9,9 @@ from delta_sharing_client.browse.code import programs
 from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.descriptions import describe_table, describe_version
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, RequestError
-from delta_sharing_client.options import TableFormat
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.read_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_sharing_client.sources.traits import Trait, lack
 from delta_sharing_client.table import SharedTable
 
 _MOST_COLUMNS = 10_000
@@ -47,8 +47,7 @@ def history(session: Session, asked: Asked) -> dict[str, object]:
     needs a large download and ``agreed`` is not set, only the cost is returned.
     """
     table = asked.table(session.client)
-    if table.metadata().table_format is not TableFormat.DELTA:
-        # The versions are ids of snapshots, which have no order.
+    if lack(table.metadata().table_format, Trait.VERSION_ORDER):
         versions = table.history()
         return {"versions": [_told(describe_version(one)) for one in versions[-_MOST_VERSIONS:]], "from": None}
     last = table.version()

@@ -202,6 +202,17 @@ Action = Union[
 # === What a sharing server sends ===
 
 
+class EqualityDeletesRef(msgspec.Struct, frozen=True, gc=False):
+    """An equality delete file of an Iceberg table: its address, file id, size in bytes, number of rows, and the field
+    ids of its columns."""
+
+    url: str
+    file_id: str
+    size: int
+    records: int
+    ids: tuple[int, ...]
+
+
 class SharedFile(msgspec.Struct, frozen=True, gc=False):
     """A file as a sharing server lists it: ``action``, and the fields that only the server sends (protocol, "File").
 
@@ -209,6 +220,10 @@ class SharedFile(msgspec.Struct, frozen=True, gc=False):
     signed again. ``version`` and ``timestamp`` (milliseconds since the epoch) are those of the commit. ``renew_at`` is
     the time, shortly before the URL expires, at which it should be replaced, in milliseconds of ``instants.steady_ms``;
     ``None`` if unknown. If the table is read from its directory, ``file_id`` is the file's path.
+
+    ``equality`` are equality delete files, which delete rows of the file by their values, and ``required_ids`` the
+    field ids of partition columns that must be read from the file, because ``action`` cannot express their values; only
+    an Iceberg table has them.
     """
 
     action: FileAction
@@ -217,6 +232,8 @@ class SharedFile(msgspec.Struct, frozen=True, gc=False):
     version: Union[int, None] = None
     timestamp: Union[int, None] = None
     renew_at: Union[int, None] = None
+    equality: tuple[EqualityDeletesRef, ...] = ()
+    required_ids: tuple[int, ...] = ()
 
 
 class VersionedMetadata(NamedTuple):

@@ -7,8 +7,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
-from types import ModuleType
-from typing import NoReturn
 
 import msgspec
 
@@ -36,13 +34,11 @@ from delta_sharing_client.fetch.place import UrlSource
 from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.follow.admission import VersionFiles, appended_files, change_files, file_order, units
 from delta_sharing_client.follow.follow_request import FollowRequest
-from delta_sharing_client.formats import by_format
 from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.changes import plan_changes
-from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState, version_number
+from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.planning import live_files
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.query import (
@@ -50,9 +46,11 @@ from delta_sharing_client.protocol.query import (
     QueryRequest,
     TableResponse,
     query_table,
-    table_metadata,
 )
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.sources.opening import source_of
+from delta_sharing_client.sources.server import live_files
+from delta_sharing_client.sources.source import HeadRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,65 +99,26 @@ class FollowedTable:
     def describe(self, version: int | str | None = None, timestamp: str | None = None) -> TableHead:
         """Return the protocol and the metadata, by default of the latest version. Raises ``UnsupportedFeatureError`` if
         this client does not support them."""
-
-        def as_iceberg(iceberg: ModuleType) -> TableHead:
-            if self._operation is not Operation.SNAPSHOT:
-                self._without_changes(iceberg)
-            return iceberg.describe(
-                self._rest,
-                self.request.table,
-                self.read_options,
-                version,
-                timestamp,
-                row_lineage=self.request.read.row_lineage,
-            )
-
-        with self._rest.about(self.request.table):
-            return by_format(
-                self._rest,
-                self.request.table,
-                self.read_options,
-                lambda: self._describe_delta(version_number(version), timestamp),
-                as_iceberg,
-                prefers_iceberg=isinstance(version, str),
-            )
-
-    def _without_changes(self, iceberg: ModuleType) -> NoReturn:
-        raise iceberg.without(
-            self.request.table, "change data feed", "Read its snapshots, by a query that runs at intervals."
+        request = HeadRequest(
+            version=version,
+            timestamp=timestamp,
+            operation=self._operation,
+            response_format=self.request.read.response_format,
+            # In this format, the schema is the one in the response to the query, so it can be used to plan it.
+            as_queries=self._operation is not Operation.STREAMING,
+            row_lineage=self.request.read.row_lineage,
         )
-
-    def _describe_delta(self, version: int | None, timestamp: str | None) -> TableHead:
-        response_format = self.request.read.response_format
-        try:
-            head = table_metadata(
-                self._rest,
-                self.request.table,
-                version=version,
-                timestamp=timestamp,
-                response_format=response_format,
-                operation=self._operation,
-                # In this format, the schema is the one in the response to the query, so it can be used to plan it.
-                as_queries=self._operation is not Operation.STREAMING,
-            )
-        except (RequestError, ProtocolError) as error:
-            if version is None:
-                raise
-            # Not every server returns the metadata of a version, but every snapshot starts with its metadata.
-            query = QueryRequest(version=version, limit_hint=1)
-            try:
-                with query_table(self._rest, self.request.table, query, response_format=response_format) as response:
-                    head = response.head
-            except DeltaSharingError:
-                raise error from None
-        check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
-        if not head.metadata.id:
-            raise ProtocolError(
-                f"The metadata of '{self.name}' must have an id (metaData.id), by which the {self.request.words.place} "
-                "recognizes a table that was created anew, but it has none. Tell the provider of the server.",
-                table=self.name,
-            )
-        return head
+        with self._rest.about(self.request.table):
+            head = source_of(self._rest, self.request.table, self.read_options).head(request)
+            check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
+            if not head.metadata.id and self._operation is not Operation.SNAPSHOT:
+                raise ProtocolError(
+                    f"The metadata of '{self.name}' must have an id (metaData.id), by which the "
+                    f"{self.request.words.place} recognizes a table that was created anew, but it has none. Tell the "
+                    "provider of the server.",
+                    table=self.name,
+                )
+            return head
 
     def metadata_at(self, version: int) -> Metadata | None:
         """Return the metadata at ``version``, ``None`` if the server does not have it."""
@@ -171,9 +130,7 @@ class FollowedTable:
     def current_version(self) -> int:
         """Return the latest version of the table."""
         table, polling = self.request.table, self._polling
-        version = by_format(
-            polling, table, self.read_options, lambda: polling.table_version(table), self._without_changes
-        )
+        version = source_of(polling, table, self.read_options).version(operation=Operation.STREAMING)
         if version < 0:
             raise ProtocolError(
                 f"Expected a table version of 0 or more, found {version}. Tell the provider of the server.",

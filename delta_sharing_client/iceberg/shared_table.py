@@ -8,36 +8,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-import msgspec
-import pyarrow as pa
-
 from delta_sharing_client import optional
-from delta_sharing_client.errors import NotFoundError, ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import Place
 from delta_sharing_client.iceberg.catalog import Catalog
 from delta_sharing_client.iceberg.data_files import IcebergFiles, address_of, is_inside
 from delta_sharing_client.iceberg.metadata import (
-    NO_SNAPSHOT,
-    IcebergSnapshot,
     LoadedTable,
     check_metadata,
-    choose,
-    first_since,
 )
 from delta_sharing_client.iceberg.single_values import EXTRA
 from delta_sharing_client.iceberg.table_scan import (
     OpenedTable,
-    bound_specs,
-    check_lineage,
-    chosen,
-    stream_snapshot,
-    table_state,
 )
-from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat
-from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
-from delta_sharing_client.plan.snapshot_files import scan_context
-from delta_sharing_client.plan.tasks import ScanStream
-from delta_sharing_client.protocol.line_order import TableHead
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg, gives_credentials
@@ -68,92 +52,6 @@ def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> Opene
         )
     places = _Places(rest, name, options, loaded)
     return OpenedTable(str(name), loaded.metadata, IcebergFiles(str(name), options, places.locations, places))
-
-
-def stream_table(
-    rest: RestClient, name: AssetName, request: ScanRequest | ChangesRequest, options: ReadOptions
-) -> ScanStream:
-    """Return a stream of the files to read for ``request``; errors as ``load_table`` and
-    ``table_scan.stream_snapshot``."""
-    if isinstance(request, ChangesRequest):
-        raise without(
-            name, "change data feed", "Compare two of its snapshots: scan(version=...); history() lists their ids."
-        )
-    return stream_snapshot(load_table(rest, name, options), request, options)
-
-
-def read_schema(rest: RestClient, name: AssetName, request: ScanRequest, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows of ``request``; no manifest is read."""
-    table = load_table(rest, name, options)
-    request = dataclasses.replace(request, of_iceberg=True)
-    state = table_state(table, chosen(table, request))
-    return scan_context(state, request.bound(state.schema), options).output_schema
-
-
-def describe(
-    rest: RestClient,
-    name: AssetName,
-    options: ReadOptions,
-    version: int | str | None,
-    timestamp: str | None,
-    *,
-    row_lineage: bool = False,
-) -> TableHead:
-    """Return the description of a snapshot, by default of the current one; its ``metadata`` has the table's
-    properties, and the names of the columns by whose values it is partitioned.
-
-    Raises ``UnsupportedFeatureError`` if ``row_lineage`` is requested and the table has none.
-    """
-    table = load_table(rest, name, options)
-    if row_lineage:
-        check_lineage(table)
-    metadata = table.metadata
-    choice = choose(metadata, version, timestamp)
-    state = table_state(table, choice)
-    current = bound_specs(table, state).get(metadata.default_spec_id, [])
-    state = table_state(table, choice, [current])
-    summary = {} if choice.snapshot is None else choice.snapshot.summary or {}
-    properties = metadata.all_properties
-    return TableHead(
-        version=NO_SNAPSHOT if choice.snapshot is None else choice.snapshot.snapshot_id,
-        response_format=ResponseFormat.AUTO,
-        protocol=state.protocol,
-        metadata=msgspec.structs.replace(
-            state.metadata,
-            configuration={**properties, "format-version": str(metadata.format_version)},
-            description=properties.get("comment"),
-        ),
-        table_size=_count(summary.get("total-files-size")),
-        num_files=_count(summary.get("total-data-files")),
-        location=metadata.location,
-        table_format=TableFormat.ICEBERG,
-    )
-
-
-def version_of(rest: RestClient, name: AssetName, options: ReadOptions, starting_timestamp: str | None) -> int:
-    """Return the id of the current snapshot, or of the first one at or after a time."""
-    metadata = load_table(rest, name, options).metadata
-    if starting_timestamp is None:
-        current = metadata.current_snapshot
-        return NO_SNAPSHOT if current is None else current.snapshot_id
-    snapshot = first_since(metadata, starting_timestamp)
-    if snapshot is None:
-        raise NotFoundError(f"The table has no snapshot at or after {starting_timestamp}.", table=str(name))
-    return snapshot.snapshot_id
-
-
-def snapshots(rest: RestClient, name: AssetName, options: ReadOptions) -> list[IcebergSnapshot]:
-    """Return the table's snapshots, in the order of their commits."""
-    return list(load_table(rest, name, options).metadata.all_snapshots)
-
-
-def without(name: AssetName, what: str, instead: str) -> UnsupportedFeatureError:
-    """Return the error for a feature that an Iceberg table lacks; ``instead`` names an alternative."""
-    return UnsupportedFeatureError(f"An Iceberg table has no {what}. {instead}", feature=what, table=str(name))
-
-
-def _count(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 
 # === The storage of a table's files ===

@@ -12,9 +12,14 @@ import threading
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace as structs_replace
-
-from delta_sharing_client.delta.actions import AddFile, DeletionVectorDescriptor, Metadata, Protocol, SharedFile
+from delta_sharing_client.delta.actions import (
+    AddFile,
+    DeletionVectorDescriptor,
+    EqualityDeletesRef,
+    Metadata,
+    Protocol,
+    SharedFile,
+)
 from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappingMode
 from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY
 from delta_sharing_client.delta.deletion_vectors import encode_inline
@@ -50,15 +55,10 @@ from delta_sharing_client.iceberg.table_schema import (
     reuses_names,
     schema_string,
 )
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.plan.read_columns import ICEBERG_LINEAGE_FIELDS
 from delta_sharing_client.plan.read_request import ScanRequest, TableState
-from delta_sharing_client.plan.snapshot_files import FilePlanner, vector_ref
 from delta_sharing_client.plan.tasks import (
-    EqualityDeletesRef,
-    FileTask,
     RowLineage,
-    ScanPlan,
-    ScanStream,
     SkippedFiles,
 )
 from delta_sharing_client.run import loop
@@ -90,6 +90,7 @@ def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[Bou
             configuration={MODE_PROPERTY: ColumnMappingMode.ID.value},
         ),
         row_lineage=RowLineage(row_id=ROW_ID_FIELD, row_update=LAST_UPDATED_FIELD, may_be_missing=True),
+        lineage_fields=ICEBERG_LINEAGE_FIELDS,
         empty_is_null=False,
     )
 
@@ -98,18 +99,6 @@ def bound_specs(table: OpenedTable, state: TableState) -> dict[int, list[BoundFi
     """Return the fields of each partition spec whose source columns are in the schema that is read, by spec id."""
     columns = sources(state.schema)
     return {spec_id: bind_spec(spec, columns) for spec_id, spec in table.metadata.specs.items()}
-
-
-def chosen(table: OpenedTable, request: ScanRequest) -> Choice:
-    """Return the snapshot and the schema for ``request``.
-
-    Raises ``UsageError`` if there is no such snapshot, ``UnsupportedFeatureError`` for a newer version of the format,
-    and for row lineage of an older one.
-    """
-    check_metadata(table.metadata)
-    if request.row_lineage:
-        check_lineage(table)
-    return choose(table.metadata, request.version, request.timestamp)
 
 
 def check_lineage(table: OpenedTable) -> None:
@@ -125,39 +114,6 @@ def check_lineage(table: OpenedTable) -> None:
         )
 
 
-def plan_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanPlan:
-    """Return the plan of a snapshot's files that may have rows of ``request``; errors as ``stream_snapshot``."""
-    return stream_snapshot(table, request, options).whole()
-
-
-def stream_snapshot(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanStream:
-    """Return a stream of a snapshot's files that may have rows of ``request``, as manifests are read.
-
-    Raises ``UsageError`` if there is no such snapshot, or a column or the filter does not fit its schema,
-    ``UnsupportedFeatureError`` for a feature that this client does not support; the stream raises ``DataError`` for
-    damaged metadata, and the errors of the storage.
-    """
-    request = dataclasses.replace(request, of_iceberg=True)
-    choice = chosen(table, request)
-    state = table_state(table, choice)
-    specs = bound_specs(table, state)
-    state = table_state(table, choice, specs.values())
-    snapshot = _Snapshot(table, choice, state, specs, request, options)
-    stream = snapshot.planner.stream(snapshot.tasks())
-    return dataclasses.replace(
-        stream,
-        context=dataclasses.replace(
-            stream.context,
-            place=table.files,
-            equality_columns=snapshot.comparable,
-            name_mapping=name_mapping(table.metadata.all_properties),
-        ),
-        skipped=lambda: snapshot.skipped(stream.skipped()),
-        break_off=snapshot.broken_off.set,
-        access=f"the Iceberg table's own files, in {table.metadata.location}",
-    )
-
-
 def _may_swap_statistics(metadata: TableMetadata) -> bool:
     """Return whether a file without field ids may have been added when a name belonged to another column.
 
@@ -166,31 +122,37 @@ def _may_swap_statistics(metadata: TableMetadata) -> bool:
     return name_mapping(metadata.all_properties) is not None and reuses_names(metadata.schemas or ())
 
 
-class _Snapshot:
-    """The files of one snapshot for one request."""
+class SnapshotListing:
+    """The listing of one snapshot for one request.
 
-    def __init__(
-        self,
-        table: OpenedTable,
-        choice: Choice,
-        state: TableState,
-        specs: dict[int, list[BoundField]],
-        request: ScanRequest,
-        options: ReadOptions,
-    ) -> None:
+    Raises ``UsageError`` if there is no such snapshot, or the filter does not fit its schema, and
+    ``UnsupportedFeatureError`` for a feature that this client does not support, and for row lineage of a version of the
+    format without it.
+    """
+
+    def __init__(self, table: OpenedTable, request: ScanRequest) -> None:
+        check_metadata(table.metadata)
+        if request.row_lineage:
+            check_lineage(table)
         self._table = table
-        self._choice = choice
-        self._specs = specs
-        self.planner = FilePlanner(state, request, options)
-        bound = request.bound(state.schema)
+        self._choice = choice = choose(table.metadata, request.version, request.timestamp)
+        state = table_state(table, choice)
+        self._specs = specs = bound_specs(table, state)
+        self._comparable = comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())])
+        self.state = dataclasses.replace(
+            table_state(table, choice, specs.values()),
+            place=table.files,
+            equality_columns=self._comparable,
+            name_mapping=name_mapping(table.metadata.all_properties),
+        )
+        """The table at the snapshot, in the form of a Delta table's."""
         has_statistics = not _may_swap_statistics(table.metadata)
-        self.comparable = comparable_columns([choice.schema, *reversed(table.metadata.schemas or ())])
-        """The columns that equality deletes can compare."""
-        self._partitions = PartitionTypes(table.metadata.specs, self.comparable)
-        self._ranges = EqualityRanges(self.comparable if has_statistics else {}, table.metadata.specs)
+        self._partitions = PartitionTypes(table.metadata.specs, self._comparable)
+        self._ranges = EqualityRanges(self._comparable if has_statistics else {}, table.metadata.specs)
         self._filter = None
-        if bound.skipping is not None:
-            self._filter = FileFilter(bound.skipping, state.schema, specs, has_statistics=has_statistics)
+        skipping = self.state.bound(request).skipping
+        if skipping is not None:
+            self._filter = FileFilter(skipping, self.state.schema, specs, has_statistics=has_statistics)
         self._identity = {
             spec_id: [field for field in fields if field.is_identity] for spec_id, fields in specs.items()
         }
@@ -203,16 +165,17 @@ class _Snapshot:
         self._skipped_bytes = 0
         self.broken_off = threading.Event()
 
-    def skipped(self, planned: SkippedFiles) -> SkippedFiles:
-        """Return the numbers of files that were skipped here, added to those that the planner skipped."""
-        return dataclasses.replace(
-            planned,
-            by_partition=planned.by_partition + self._skipped[Skipped.BY_PARTITION],
-            by_statistics=planned.by_statistics + self._skipped[Skipped.BY_STATISTICS],
-            bytes=planned.bytes + self._skipped_bytes,
+    def skipped(self) -> SkippedFiles:
+        """Return the numbers of files that were skipped so far."""
+        return SkippedFiles(
+            by_partition=self._skipped[Skipped.BY_PARTITION],
+            by_statistics=self._skipped[Skipped.BY_STATISTICS],
+            bytes=self._skipped_bytes,
         )
 
-    def tasks(self) -> Generator[FileTask, None, None]:
+    def blocks(self) -> Generator[Sequence[SharedFile], None, None]:
+        """Yield the files one by one, as manifests are read. Raises ``DataError`` for damaged metadata, and the errors
+        of the storage."""
         if self._choice.snapshot is None:
             return
         try:
@@ -225,17 +188,8 @@ class _Snapshot:
             statistics = deletes.compared_ids | (frozenset() if self._filter is None else self._filter.ids)
             of_data = [one for one in manifests if not one.is_of_deletes]
             for file in self._files(of_data, statistics):
-                if self._skips(file):
-                    continue
-                deletes_of_file = deletes.of(file)
-                values, required = self._partition_values(file)
-                shared = self._shared(file, values, deletes_of_file)
-                equality = tuple(map(self._equality_ref, deletes_of_file.equality))
-                task = self.planner.consider(shared, without=vector_ref(shared), equality=equality)
-                if task is not None:
-                    yield structs_replace(task, required_ids=required) if required else task
-                elif self.planner.has_enough:
-                    return
+                if not self._skips(file):
+                    yield (self._shared(file, deletes.of(file)),)
         finally:
             self._manifest_bytes.close()
             self._positions.close()
@@ -306,7 +260,7 @@ class _Snapshot:
         self._skipped_bytes += file.size
         return True
 
-    def _shared(self, file: File, values: dict[str, str | None], deletes: Deletes) -> SharedFile:
+    def _shared(self, file: File, deletes: Deletes) -> SharedFile:
         if file.format != "parquet":
             raise UnsupportedFeatureError(
                 f"The table has data files in the format '{file.format[:40]}', but this client reads Parquet only. Ask "
@@ -314,6 +268,7 @@ class _Snapshot:
                 feature=f"data files in {file.format[:40]}",
                 file_id=file.path,
             )
+        values, required = self._partition_values(file)
         vector = None if deletes is NO_DELETES else self._vector(file, deletes)
         action = AddFile(
             path=self._table.files.checked(file.path),
@@ -324,7 +279,8 @@ class _Snapshot:
             base_row_id=file.first_row_id,
             default_row_commit_version=None if file.first_row_id is None else file.sequence_number,
         )
-        return SharedFile(action, file.path)
+        equality = tuple(map(self._equality_ref, deletes.equality))
+        return SharedFile(action, file.path, equality=equality, required_ids=required)
 
     def _partition_values(self, file: File) -> tuple[dict[str, str | None], tuple[int, ...]]:
         """Return the values of the columns by which the file is partitioned, which take precedence over those in the

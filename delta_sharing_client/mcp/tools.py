@@ -13,7 +13,6 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.columns import ColumnPath, resolve_columns
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.formats import assets_in, places
 from delta_sharing_client.mcp import search
 from delta_sharing_client.mcp.limits import (
     Allowance,
@@ -24,7 +23,7 @@ from delta_sharing_client.mcp.limits import (
     shortened,
     stopped_by_end,
 )
-from delta_sharing_client.options import ReadOptions, TableFormat
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.tasks import Plan, ScanPlan
@@ -32,6 +31,8 @@ from delta_sharing_client.protocol.asset_kinds import KINDS, SKILL, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.scans import Scan
+from delta_sharing_client.sources.listings import assets_in, places
+from delta_sharing_client.sources.traits import Trait, lack
 
 if TYPE_CHECKING:
     import duckdb
@@ -225,12 +226,11 @@ class Tools:
             raise UsageError(f"'versions' must be from 1 to {MOST_SAMPLED}, found {versions}.")
         check_offset(offset)
         shared = self._client.table(table)
-        is_delta = shared.metadata().table_format is TableFormat.DELTA
-        # The versions of an Iceberg table are snapshot ids, which are not consecutive numbers.
-        snapshots = [] if is_delta else shared.history()
-        end = (shared.version() + 1 if is_delta else len(snapshots)) - offset
+        is_ordered = lack(shared.metadata().table_format, Trait.VERSION_ORDER) is None
+        snapshots = [] if is_ordered else shared.history()
+        end = (shared.version() + 1 if is_ordered else len(snapshots)) - offset
         start = max(0, end - versions)
-        commits = shared.history(start, end - 1) if is_delta and end > 0 else snapshots[start : max(end, 0)]
+        commits = shared.history(start, end - 1) if is_ordered and end > 0 else snapshots[start : max(end, 0)]
         entries = [
             {key: str(value) if key == "timestamp" else shortened(value) for key, value in facts.items()}
             for facts in map(dataclasses.asdict, commits)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnName, resolve_columns
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
-from delta_sharing_client.delta.data_types import StructType
+from delta_sharing_client.delta.data_types import StructField, StructType
 from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
@@ -27,7 +27,6 @@ from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.read_columns import (
     CHANGE_FIELDS,
     COMMIT_VERSION,
-    ICEBERG_LINEAGE_FIELDS,
     ROW_LINEAGE_FIELDS,
 )
 from delta_sharing_client.plan.tasks import RowLineage
@@ -35,6 +34,10 @@ from delta_sharing_client.predicates.binding import bind, double_quoted, fixed
 from delta_sharing_client.predicates.tree import Expression, known_of_all
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.predicates.values import current_moment
+
+if TYPE_CHECKING:
+    from delta_sharing_client.fetch.place import Place
+    from delta_sharing_client.parquet.field_ids import NameMapping
 
 RequestT = TypeVar("RequestT", bound="ScanRequest | ChangesRequest")
 
@@ -62,8 +65,8 @@ class ScanRequest:
     row_lineage:
         Append ``_row_id`` and ``_row_commit_version`` (Delta Transaction Log Protocol, "Row Tracking"), or
         ``_last_updated_sequence_number`` of an Iceberg table (Iceberg table spec, "Row Lineage").
-    of_iceberg:
-        Whether the table is an Iceberg table, which is only known once it is loaded.
+    lineage_fields:
+        The names and types of these columns, which depend on the table.
     response_format:
         The response format to request; it does not change the rows.
     described:
@@ -83,7 +86,7 @@ class ScanRequest:
     version: int | str | None = None
     timestamp: str | None = None
     row_lineage: bool = False
-    of_iceberg: bool = False
+    lineage_fields: tuple[pa.Field, ...] = dataclasses.field(default=ROW_LINEAGE_FIELDS, repr=False)
     response_format: ResponseFormat = ResponseFormat.AUTO
     described: tuple[str, list[str]] | None = dataclasses.field(default=None, repr=False)
 
@@ -115,9 +118,7 @@ class ScanRequest:
     @property
     def added_fields(self) -> tuple[pa.Field, ...]:
         """The columns that the read adds to the table's."""
-        if not self.row_lineage:
-            return ()
-        return ICEBERG_LINEAGE_FIELDS if self.of_iceberg else ROW_LINEAGE_FIELDS
+        return self.lineage_fields if self.row_lineage else ()
 
     def bound(self, schema: StructType) -> ScanRequest:
         """Return the request with its columns as paths of ``schema``, and its filters bound to ``schema``.
@@ -190,8 +191,11 @@ class TableState:
         The table's name, for messages.
     version:
         The version described; ``None`` if it is not known yet.
-    row_lineage:
-        The columns of its row lineage; ``None`` if the table's properties name them, as in a Delta table.
+    row_lineage, lineage_fields:
+        The columns in its files that store row lineage; ``None`` if the table's properties name them, as in a Delta
+        table; and the columns of a read that return it.
+    equality_columns, name_mapping:
+        As in ``ScanContext``.
     empty_is_null:
         Whether an empty partition value is null, as in a Delta table.
     place:
@@ -205,7 +209,10 @@ class TableState:
     protocol: Protocol
     metadata: Metadata
     row_lineage: RowLineage | None = None
+    lineage_fields: tuple[pa.Field, ...] = ROW_LINEAGE_FIELDS
     empty_is_null: bool = True
+    equality_columns: Mapping[int, StructField] = dataclasses.field(default_factory=dict)
+    name_mapping: NameMapping | None = None
     place: Place | None = None
     query_id: str | None = None
 
@@ -213,6 +220,13 @@ class TableState:
     def schema(self) -> StructType:
         """The table's columns; raises ``ProtocolError`` or ``UnsupportedFeatureError`` if they cannot be read."""
         return table_schema(self.metadata, table=self.name)
+
+    def bound(self, request: RequestT) -> RequestT:
+        """Return ``request`` bound to the table's columns, with the columns of its row lineage. Raises the errors of
+        ``ScanRequest.bound``."""
+        if isinstance(request, ScanRequest):
+            request = dataclasses.replace(request, lineage_fields=self.lineage_fields)
+        return _bound(request, self.schema)
 
     @property
     def mapping_mode(self) -> ColumnMappingMode:

@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import cast
 
-from msgspec.structs import replace as structs_replace
-
 from delta_sharing_client.delta.actions import AddFile, FileAction, SharedFile
 from delta_sharing_client.delta.data_types import ColumnPath, PrimitiveType, StructField
 from delta_sharing_client.delta.paths import DELETION_VECTOR_SUFFIX, url_key
@@ -27,7 +25,6 @@ from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, 
 from delta_sharing_client.plan.tasks import (
     Change,
     DeletionVectorRef,
-    EqualityDeletesRef,
     FileTask,
     RowLineage,
     ScanContext,
@@ -83,7 +80,7 @@ class FilePlanner:
     """
 
     def __init__(self, table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> None:
-        self._context = context = scan_context(table, request.bound(table.schema), options)
+        self._context = context = scan_context(table, table.bound(request), options)
         self._limit = request.limit
         self._lineage = context.row_lineage
         self._filter = None if context.skipping is None else _FileFilter(context, context.skipping)
@@ -101,12 +98,11 @@ class FilePlanner:
         change: Change | None = None,
         without: DeletionVectorRef | None = None,
         only: DeletionVectorRef | None = None,
-        equality: tuple[EqualityDeletesRef, ...] = (),
     ) -> FileTask | None:
         """Return the task of a file, ``None`` if none of its rows is wanted.
 
         ``described_by`` is the action whose statistics cover the rows, if it is not the file's own. ``change``,
-        ``without``, ``only`` and ``equality`` are as in ``FileTask``.
+        ``without`` and ``only`` are as in ``FileTask``.
         """
         action = file.action
         if self.is_full:
@@ -122,8 +118,6 @@ class FilePlanner:
         if self._filter is None or described_by is not None:
             records = num_records(action.stats)
         task = self._task(file, records, change, without, only)
-        if equality:
-            task = structs_replace(task, equality=equality)
         if self._left is not None:
             # A file whose number of rows is unknown may have none of the remaining rows.
             self._left -= task.live_records or 0
@@ -141,6 +135,8 @@ class FilePlanner:
                 size=-1 if action.size is None else action.size,
                 partition_values=action.partition_values or {},
                 num_records=num_records(action.stats),
+                equality=file.equality,
+                required_ids=file.required_ids,
             )
             for file in files
         ]
@@ -197,6 +193,8 @@ class FilePlanner:
             base_row_id=base_row_id,
             default_row_commit_version=default_row_commit_version,
             change=change,
+            equality=file.equality,
+            required_ids=file.required_ids,
         )
 
 
@@ -237,6 +235,8 @@ def scan_context(table: TableState, request: ScanRequest | ChangesRequest, optio
         row_lineage=(table.row_lineage or _row_lineage(table)) if lineage else None,
         is_change_feed=isinstance(request, ChangesRequest),
         left_out=left_out,
+        equality_columns=table.equality_columns,
+        name_mapping=table.name_mapping,
         place=table.place,
         query_id=table.query_id,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 import msgspec
 import pyarrow as pa
 
-from delta_sharing_client.delta.actions import DeletionVectorDescriptor
+from delta_sharing_client.delta.actions import DeletionVectorDescriptor, EqualityDeletesRef
 from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.errors import DeltaSharingError
@@ -76,17 +76,6 @@ class DeletionVectorRef(msgspec.Struct, frozen=True, gc=False):
     def __repr__(self) -> str:
         d = self.descriptor
         return f"DeletionVectorRef({d.storage_type!r}, offset={d.offset}, size={d.size_in_bytes}, rows={d.cardinality})"
-
-
-class EqualityDeletesRef(msgspec.Struct, frozen=True, gc=False):
-    """An equality delete file of an Iceberg table: its address, file id, size in bytes, number of rows, and the field
-    ids of its columns."""
-
-    url: str
-    file_id: str
-    size: int
-    records: int
-    ids: tuple[int, ...]
 
 
 class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -298,6 +287,15 @@ class SkippedFiles:
     @property
     def files(self) -> int:
         return self.by_partition + self.by_statistics + self.by_limit
+
+    def __add__(self, other: SkippedFiles) -> SkippedFiles:
+        return SkippedFiles(
+            by_partition=self.by_partition + other.by_partition,
+            by_statistics=self.by_statistics + other.by_statistics,
+            by_limit=self.by_limit + other.by_limit,
+            bytes=self.bytes + other.bytes,
+            is_cut=self.is_cut or other.is_cut,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

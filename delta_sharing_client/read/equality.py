@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_sharing_client.delta.actions import EqualityDeletesRef
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import WAS_UNKNOWN_KEY
 from delta_sharing_client.errors import DataError, about_file, check_memory
@@ -22,7 +23,7 @@ from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
-from delta_sharing_client.plan.tasks import EqualityDeletesRef, FileTask, ScanContext
+from delta_sharing_client.plan.tasks import FileTask, ScanContext
 from delta_sharing_client.read.absent import nulls
 from delta_sharing_client.read.align import Aligner
 from delta_sharing_client.read.layout import delete_column

@@ -26,10 +26,12 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.follow.versions import FollowedTable
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import Plan
-from delta_sharing_client.planning import plan_table, stream_table
+from delta_sharing_client.planning import plan
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.sources.opening import source_of
+from delta_sharing_client.sources.source import Purpose
 from delta_sharing_client.spark.pushed import LoadedTable
 from delta_sharing_client.spark.source_options import SparkOptions, profile_of
 from delta_sharing_client.spark.types import Columns
@@ -70,17 +72,17 @@ class ServedTable(FollowedTable):
             if is_open and (changes.starting_version or 0) <= version:
                 until = dataclasses.replace(changes, ending_version=version)
                 try:
-                    return self._planned(plan_table, until)
+                    return self._planned(until, Purpose.PLAN)
                 except UsageError:
                     if changes.starting_version is not None:
                         raise  # without a starting version, the table may be a view, whose changes have no versions
-            return self._planned(plan_table, changes)
+            return self._planned(changes, Purpose.PLAN)
         read = dataclasses.replace(options.read, columns=columns.paths, pushed_filter=columns.condition, limit=limit)
         if options.loaded is not None:
             known = (options.loaded.schema_string, options.loaded.partition_columns)
             read = dataclasses.replace(read, described=known)
         if read.version is not None or read.timestamp is not None:
-            return self._planned(stream_table, read)
+            return self._planned(read)
         return self._plan_snapshot(read, version)
 
     def _plan_snapshot(self, read: ScanRequest, version: int) -> Plan:
@@ -88,7 +90,7 @@ class ServedTable(FollowedTable):
         # compares its number.
         latest: int | None = None
         try:
-            found = self._planned(stream_table, read)
+            found = self._planned(read)
         except UsageError:  # the columns and the filter fit ``version``, but not the latest
             pass
         else:
@@ -102,7 +104,7 @@ class ServedTable(FollowedTable):
                 return found
         pinned = dataclasses.replace(read, version=version)
         try:
-            return self._planned(stream_table, pinned)
+            return self._planned(pinned)
         except RequestError as error:
             if error.status is None or error.status >= 500:
                 raise
@@ -114,9 +116,10 @@ class ServedTable(FollowedTable):
                 version=latest,
             ) from None
 
-    def _planned(self, plan: Callable[..., Plan], request: ScanRequest | ChangesRequest) -> Plan:
+    def _planned(self, request: ScanRequest | ChangesRequest, purpose: Purpose = Purpose.READ) -> Plan:
+        rest = self._rest.for_read(self.read_options)
         with naming_times(self.options):
-            return plan(self._rest, self.options.table, request, self.read_options)
+            return plan(source_of(rest, self.options.table, self.read_options), request, purpose)
 
 
 @contextlib.contextmanager

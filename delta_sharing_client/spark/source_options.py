@@ -34,12 +34,14 @@ from delta_sharing_client.options import (
     ResponseFormat,
     TableFormat,
     VariantAs,
+    with_format,
 )
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.protocol.asset_kinds import BY_NOUN, TABLE
 from delta_sharing_client.protocol.names import AssetName, split_files_url, split_table_url
 from delta_sharing_client.protocol.profile import ENVIRONMENT_VARIABLE, Profile
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.sources.traits import lineage_fields
 from delta_sharing_client.spark import file_options
 from delta_sharing_client.spark.file_options import FileOptions
 from delta_sharing_client.spark.option_values import (
@@ -146,8 +148,8 @@ class SparkOptions(FollowRequest):
         """Return the read options of a task, with the limits that were set. If ``waiting``, requests are retried for
         ``maxOutage``."""
         found = dataclasses.replace(EXECUTOR_OPTIONS, **self.limits)
-        if self.loaded is not None and found.table_format is TableFormat.AUTO:
-            found = dataclasses.replace(found, table_format=self.loaded.table_format)
+        if self.loaded is not None:
+            found = with_format(found, self.loaded.table_format)
         return self.waiting(found) if waiting else self.polling(found)
 
     def changes(self, columns: Sequence[ColumnName] | None) -> ChangesRequest:
@@ -219,7 +221,7 @@ class SparkOptions(FollowRequest):
 
     def of_format(self, table_format: TableFormat) -> SparkOptions:
         """Return the options for a table of this format, which determines the names of the row lineage columns."""
-        read = dataclasses.replace(self.read, of_iceberg=table_format is TableFormat.ICEBERG)
+        read = dataclasses.replace(self.read, lineage_fields=lineage_fields(table_format))
         return dataclasses.replace(self, read=read)
 
     def _check_combinations(self, given: Mapping[str, str]) -> None:

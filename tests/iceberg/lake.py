@@ -14,10 +14,13 @@ import pyarrow.parquet as pq
 from delta_sharing_client.fetch.place import DataRequest, Take
 from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import TableMetadata
-from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
+from delta_sharing_client.iceberg.table_scan import OpenedTable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
+from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.planning import plan_files
 from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.sources.iceberg import files_of
 from delta_sharing_client.storage.local import LocalPlace
 
 FOLDER = Path(__file__).parent.parent / "tables_iceberg"
@@ -55,8 +58,12 @@ def load(name: str, options: ReadOptions | None = None) -> OpenedTable:
 
 def read(name: str, request: ScanRequest | None = None, options: ReadOptions | None = None) -> pa.Table:
     options = options or ReadOptions()
-    plan = plan_snapshot(load(name, options), request or ScanRequest(), options)
+    plan = planned(load(name, options), request or ScanRequest(), options)
     return pa.Table.from_batches(Batches(plan), plan.output_schema)
+
+
+def planned(table: OpenedTable, request: ScanRequest, options: ReadOptions) -> ScanPlan:
+    return plan_files(files_of(table, request), request, options).whole()
 
 
 def expected(name: str) -> Any:

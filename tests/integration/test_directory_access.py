@@ -24,8 +24,6 @@ import mock_server
 from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_checkpoint
 from delta_sharing_client.fetch.place import Refused
-from delta_sharing_client.plan.read_request import ScanRequest
-from delta_sharing_client.planning import plan_table
 from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
@@ -303,7 +301,7 @@ def test_error_says_that_the_asset_is_shared_as_a_volume(
     def refuse(*arguments: Any, **others: Any) -> None:
         raise ds.AuthError("Not by URL.", status=403)
 
-    monkeypatch.setattr("delta_sharing_client.planning.query_table", refuse)
+    monkeypatch.setattr("delta_sharing_client.sources.server.query_table", refuse)
     with pytest.raises(ds.UnsupportedFeatureError, match="expected the access mode 'url' or 'dir', found 'volume'"):
         scan.to_arrow()
 
@@ -425,7 +423,7 @@ def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.
     with caplog.at_level(logging.DEBUG):
         assert ids(scan.to_arrow()) == [1, 2, 3]
 
-    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    plan = table.scan().plan()
     texts = [scan.explain(), repr(plan), repr(plan.context.place)]
     # The servers of the test run in this process and also write log records.
     texts += [record.getMessage() for record in caplog.records if record.name.startswith("delta_sharing_client")]
@@ -437,7 +435,7 @@ def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.
 
 def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> None:
     _, table = in_s3
-    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    plan = table.scan().plan()
     (place,) = plan.context.place._places.values()
     asked = []
     renewing = place.renewal._provider
@@ -457,7 +455,7 @@ def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> N
 
 def test_refused_credentials_are_renewed(in_s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, table = in_s3
-    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    plan = table.scan().plan()
     (place,) = plan.context.place._places.values()
     first = place.renewal.current()
     sent = []
@@ -477,7 +475,7 @@ def test_refused_credentials_are_renewed(in_s3: Any, monkeypatch: pytest.MonkeyP
 
 def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
     _, table = in_s3
-    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    plan = table.scan().plan()
     (place,) = plan.context.place._places.values()
 
     def down() -> StorageCredentials:
@@ -493,7 +491,7 @@ def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
 
 def test_pickled_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
     _, table = in_s3
-    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    plan = table.scan().plan()
     (tmp_path / "plan").write_bytes(pickle.dumps(plan))
     program = (
         "import pickle, sys; from delta_sharing_client.run.batches import Batches; "
@@ -514,7 +512,7 @@ def test_pickled_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path:
 def test_error_for_a_deleted_file_names_the_table(in_s3: Any, store: Any) -> None:
     _, table = in_s3
     bucket, _ = store
-    plan = plan_table(table.rest, table.name, ScanRequest(), table.options)
+    plan = table.scan().plan()
     for item in bucket.objects.filter(Prefix="a/t/"):
         if item.key.endswith(".parquet"):
             item.delete()
@@ -524,7 +522,7 @@ def test_error_for_a_deleted_file_names_the_table(in_s3: Any, store: Any) -> Non
     assert caught.value.table == "s.d.t"
     bucket.objects.all().delete()
     with pytest.raises(ds.DeltaSharingError, match="_delta_log"):
-        plan_table(table.rest, table.name, ScanRequest(), table.options)
+        table.scan().plan()
 
 
 def _end_in(place: Any, milliseconds: int) -> None:

@@ -9,7 +9,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from delta_sharing_client.iceberg.table_scan import plan_snapshot
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
@@ -83,7 +82,7 @@ def test_nan_is_greater_than_every_number() -> None:
 def test_filters_skip_files_by_statistics_and_partition(name: str) -> None:
     options = ReadOptions()
     skipped = [
-        plan_snapshot(lake.load(name), ScanRequest(filter=parse_filter(one["sql"])), options).skipped
+        lake.planned(lake.load(name), ScanRequest(filter=parse_filter(one["sql"])), options).skipped
         for one in lake.expected(name)["filters"]
     ]
 
@@ -99,7 +98,7 @@ def test_buckets_of_timestamps_and_decimals_skip_files(text: str) -> None:
     request = ScanRequest(columns=["m", "g"], filter=parse_filter(text))
 
     rows = lake.read(name, request).to_pylist()
-    skipped = plan_snapshot(lake.load(name), request, ReadOptions()).skipped
+    skipped = lake.planned(lake.load(name), request, ReadOptions()).skipped
 
     assert skipped.by_partition >= 8
     decimals = {Decimal("10.12")} if "=" in text else {Decimal("-89.9"), Decimal("-90.01"), Decimal(3)}

@@ -16,8 +16,9 @@ from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.plan.read_request import ScanRequest
-from delta_sharing_client.planning import query_snapshot
+from delta_sharing_client.planning import plan_copy
 from delta_sharing_client.protocol.query import ChangesQuery, query_table
+from delta_sharing_client.sources.opening import source_of
 from tests.interop.served_tables import ServedTables
 
 
@@ -25,7 +26,7 @@ def rebuild_snapshot(served: ServedTables, name: str, directory: pathlib.Path) -
     """Write a log of the latest snapshot that refers to the data files where they are."""
     table = served.table(name)
     read = ScanRequest(response_format=ds.ResponseFormat.DELTA)
-    snapshot, _, _ = query_snapshot(table.rest, table.name, read, ds.ReadOptions())
+    snapshot, _, _ = plan_copy(source_of(table.rest, table.name, table.options), read)
     files = [_placed(served, name, item, _uri(served.local_file(name, item.path))) for item in snapshot.files]
     write_log(directory, dataclasses.replace(snapshot, files=files))
     return snapshot

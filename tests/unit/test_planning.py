@@ -22,10 +22,14 @@ import mock_server
 from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddFile, SharedFile
 from delta_sharing_client.delta.features import Operation
+from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.line_order import unreadable
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import TableResponse
+from delta_sharing_client.sources import either
+from delta_sharing_client.sources import server as server_source
+from delta_sharing_client.sources.source import HeadRequest, Purpose
 from mock_server.wire import Renderer
 from tests.regressions.hand_made import HandMadeTable
 
@@ -78,9 +82,7 @@ def test_listing_of_several_pages_gives_each_row_once(partitioned: HandMadeTable
 def test_table_changed_during_planning_is_read_completely(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from delta_sharing_client import planning
-
-    described = planning.table_metadata
+    described = server_source.table_metadata
 
     def describe_then_change(*arguments: Any, **options: Any) -> Any:
         head = described(*arguments, **options)
@@ -90,7 +92,7 @@ def test_table_changed_during_planning_is_read_completely(
         )
         return head
 
-    monkeypatch.setattr(planning, "table_metadata", describe_then_change)
+    monkeypatch.setattr(server_source, "table_metadata", describe_then_change)
     with shared(partitioned.root) as (table, _):
         rows = table.scan(filter="p = '3'").to_arrow()
     assert sorted(rows["a"].to_pylist()) == [3, 7]
@@ -108,13 +110,13 @@ class Asked(NamedTuple):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     """Return a list that collects the queries sent from now on."""
     sent: list[Asked] = []
-    query_table = planning.query_table
+    query_table = server_source.query_table
 
     def query(rest: Any, table: Any, request: Any, *, response_format: Any = ds.ResponseFormat.AUTO) -> TableResponse:
         sent.append(Asked(request, response_format, query_table(rest, table, request, response_format=response_format)))
         return sent[-1].response
 
-    monkeypatch.setattr(planning, "query_table", query)
+    monkeypatch.setattr(server_source, "query_table", query)
     return sent
 
 
@@ -138,7 +140,7 @@ def test_hints_for_a_changed_schema_are_not_sent_again(
     """Some servers negate the result of skipping: with them, ``NOT (p = '3')`` is only correct for partition
     columns."""
     sent, closed = asked(monkeypatch), closed_answers(monkeypatch)
-    described = planning.table_metadata
+    described = server_source.table_metadata
     schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
     if change == "another column":
         schema = schema.append(pa.field("b", pa.string()))
@@ -149,7 +151,7 @@ def test_hints_for_a_changed_schema_are_not_sent_again(
         partitioned.commit(partitioned.metadata(schema, partition_by))
         return head
 
-    monkeypatch.setattr(planning, "table_metadata", describe_then_change)
+    monkeypatch.setattr(server_source, "table_metadata", describe_then_change)
     with shared(partitioned.root) as (table, server):
         plan = table.scan(filter="p <> '3' AND a >= 0", response_format="parquet").plan()
         assert server.stats()["requests"]["query"] == len(sent)
@@ -186,9 +188,7 @@ def test_filter_on_a_past_version_works_with_old_servers(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     """Older servers refuse ``GET .../metadata?version=`` or return the latest metadata."""
-    from delta_sharing_client import planning
-
-    described = planning.table_metadata
+    described = server_source.table_metadata
     partitioned.commit(partitioned.metadata(pa.schema([("z", pa.int64()), ("p", pa.string())]), ["p"]))
 
     def latest_only(*arguments: Any, version: int | None = None, timestamp: str | None = None, **options: Any) -> Any:
@@ -196,7 +196,7 @@ def test_filter_on_a_past_version_works_with_old_servers(
             raise ds.RequestError("the server refused", status=400)
         return described(*arguments, **options)
 
-    monkeypatch.setattr(planning, "table_metadata", latest_only)
+    monkeypatch.setattr(server_source, "table_metadata", latest_only)
     with shared(partitioned.root) as (table, _):
         for moment in ({"version": 1}, {"timestamp": "2023-11-14T22:14:30Z"}):
             assert table.scan(filter="p = '3' AND a < 9", **moment).to_pandas()["a"].tolist() == [3]
@@ -228,7 +228,7 @@ def test_limit_reads_no_more_of_an_endless_listing_than_needed(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
-    listed, closed = planning.live_files, []
+    listed, closed = server_source.live_files, []
 
     def endless(answer: TableResponse, table: AssetName, most: int) -> Iterator[list[SharedFile]]:
         first = [file for files in listed(answer, table, most) for file in files]
@@ -241,7 +241,7 @@ def test_limit_reads_no_more_of_an_endless_listing_than_needed(
     def close(answer: TableResponse) -> None:
         closed.append(answer)
 
-    monkeypatch.setattr(planning, "live_files", endless)
+    monkeypatch.setattr(server_source, "live_files", endless)
     monkeypatch.setattr(TableResponse, "close", close)
     with shared(partitioned.root) as (table, _):
         scan = table.scan(limit=2)
@@ -328,7 +328,7 @@ def test_listed_totals_are_compared_with_known_table_totals(
         blocks=[[SharedFile(AddFile(f"https://h/{at}?x", {}, size), str(at))] for at, size in enumerate(sizes)],
     )
     notes: list[str] = []
-    checked = planning._checked_files(answer, AssetName("s", "s", "t"), 9, ds.ReadOptions(), notes)
+    checked = server_source.checked_files(answer, AssetName("s", "s", "t"), 9, ds.ReadOptions(), notes)
     if message is None:
         assert len(list(itertools.chain.from_iterable(checked))) == len(sizes)
         assert notes == []
@@ -341,7 +341,7 @@ def test_closing_a_stream_closes_its_response(partitioned: HandMadeTable, monkey
     sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
-        stream = planning.stream_table(scan.rest, scan.table, scan.request, ds.ReadOptions())
+        stream = scan._stream()
         assert stream.pending is not None
         assert stream.pending.break_off == sent[0].response.break_off
         assert stream.pending.release == sent[0].response.close
@@ -351,7 +351,7 @@ def test_closing_a_stream_closes_its_response(partitioned: HandMadeTable, monkey
 def test_error_late_in_a_listing_names_the_table(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root, faults=["error-in-stream=3"]) as (table, _):
         scan = table.scan(options=ds.ReadOptions(max_attempts=1))
-        stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
+        stream = scan._stream()
         with pytest.raises(ds.DeltaSharingError) as failure:
             list(stream.every_file())
         assert failure.value.table == "s.s.t"
@@ -360,7 +360,7 @@ def test_error_late_in_a_listing_names_the_table(partitioned: HandMadeTable) -> 
 def test_snapshot_from_a_query_names_its_table(partitioned: HandMadeTable) -> None:
     with shared(partitioned.root) as (table, _):
         scan = table.scan()
-        snapshot, files, plan = planning.query_snapshot(scan.rest, scan.table, scan.request, scan.options)
+        snapshot, files, plan = planning.plan_copy(scan._source(), scan.request)
     assert (snapshot.table, snapshot.version, snapshot.timestamp_ms) == ("s.s.t", 1, None)
     assert (snapshot.protocol.min_reader_version, snapshot.metadata.partition_columns) == (1, ["p"])
     assert len(snapshot.files) == len(files) == len(plan.tasks) == 6
@@ -457,8 +457,8 @@ def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypat
 def test_errors_caused_by_the_access_mode_are_recognized(
     error: ds.DeltaSharingError, nobody: bool, of_mode: bool
 ) -> None:
-    assert planning._is_nobody(error) is nobody
-    assert planning._may_be_of_mode(error) is of_mode
+    assert either._is_nobody(error) is nobody
+    assert either._may_be_of_mode(error) is of_mode
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_failures_unrelated_to_the_mode_send_no_requests(
         raise error
 
     with shared(partitioned.root) as (table, server):
-        monkeypatch.setattr(planning, "query_table", fail)
+        monkeypatch.setattr(server_source, "query_table", fail)
         with pytest.raises(type(error)) as caught:
             table.scan().plan()
         assert caught.value is error
@@ -488,7 +488,7 @@ def test_failed_directory_read_names_the_shared_tables(
 
     by_directory = ds.ReadOptions(access_mode=ds.AccessMode.DIR)
     with shared(partitioned.root) as (table, _):
-        monkeypatch.setattr(planning, "query_table", fail)
+        monkeypatch.setattr(server_source, "query_table", fail)
         with pytest.raises(ds.UnsupportedFeatureError, match="found 'volume', which this client cannot read"):
             table.scan(options=by_directory).plan()
 
@@ -500,7 +500,7 @@ def test_refused_directory_access_to_history_falls_back_to_url(
     def fail(*_: Any, **__: Any) -> Any:
         raise ds.AuthError("no", status=status)
 
-    monkeypatch.setattr("delta_sharing_client.storage.directory_read.read_commits", fail)
+    monkeypatch.setattr("delta_sharing_client.sources.log.LogSource.commits", fail)
     with shared(feed.root, options=ds.ReadOptions(access_mode=ds.AccessMode.DIR)) as (table, _):
         if goes_on:
             assert [one.version for one in table.history(1)] == [1, 2, 3, 4, 5]
@@ -543,14 +543,14 @@ def test_feed_by_version_is_not_treated_as_a_views(
 
 def test_feed_uses_the_requested_response_format(feed: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     formats: list[ds.ResponseFormat] = []
-    check = planning.check_readable
+    check = server_source.check_readable
 
     def checked(protocol: Any, *values: Any, **options: Any) -> None:
         formats.append(protocol.min_writer_version)
         assert (options["operation"], options["table"]) == (Operation.CHANGES, "s.s.t")
         check(protocol, *values, **options)
 
-    monkeypatch.setattr(planning, "check_readable", checked)
+    monkeypatch.setattr(server_source, "check_readable", checked)
     with shared(feed.root) as (table, _):
         for wire in ("parquet", "delta"):
             assert table.changes(1, response_format=wire).count() == 5
@@ -563,7 +563,7 @@ def test_feed_read_in_windows_closes_its_first_response(feed: HandMadeTable, mon
     monkeypatch.setattr(windows, "FEW", 2)
     with shared(feed.root) as (table, _):
         changes = table.changes(1)
-        stream = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
+        stream = changes._stream()
         assert sent[0].response in closed
         assert stream.context.version == 5
         assert stream.pending is not None
@@ -579,8 +579,8 @@ def test_feed_read_in_windows_closes_its_first_response(feed: HandMadeTable, mon
             if error := next(checks):
                 raise error
 
-        monkeypatch.setattr(planning, "check_readable", check)
-        plan = planning.stream_table(changes.rest, changes.table, changes.request, ds.ReadOptions())
+        monkeypatch.setattr(server_source, "check_readable", check)
+        plan = changes._stream()
         assert plan.pending is None
 
 
@@ -594,13 +594,35 @@ def test_failed_feed_plan_closes_its_response(feed: HandMadeTable, monkeypatch: 
 # --- access modes ---
 
 
-def with_modes(monkeypatch: pytest.MonkeyPatch, modes: Sequence[str] | ds.DeltaSharingError) -> None:
-    def described(*_: Any, **__: Any) -> Any:
-        if isinstance(modes, ds.DeltaSharingError):
-            raise modes
-        return types.SimpleNamespace(access_modes=modes)
+def answering(result: Any) -> Any:
+    def answer(*_: Any) -> Any:
+        if isinstance(result, ds.DeltaSharingError):
+            raise result
+        return result
 
-    monkeypatch.setattr(planning, "table_metadata", described)
+    return answer
+
+
+def either_of(
+    modes: Sequence[str] | ds.DeltaSharingError,
+    *,
+    access_mode: ds.AccessMode = ds.AccessMode.AUTO,
+    by_url: Any = None,
+    by_directory: Any = None,
+) -> tuple[either.EitherAccess, list[HeadRequest]]:
+    """Return a table with these access modes and results, and a list that collects the requests for its modes."""
+    sent: list[HeadRequest] = []
+
+    def head(request: HeadRequest) -> Any:
+        sent.append(request)
+        return answering(modes if isinstance(modes, Exception) else types.SimpleNamespace(access_modes=modes))()
+
+    server = types.SimpleNamespace(
+        rest=None, name=AssetName("s", "s", "t"), options=ds.ReadOptions(access_mode=access_mode), head=head,
+        files=answering(by_url), commits=answering(None),
+    )  # fmt: skip
+    directory = types.SimpleNamespace(files=answering(by_directory), commits=answering(["commit"]))
+    return either.EitherAccess(cast("Any", server), lambda: cast("Any", directory)), sent
 
 
 @pytest.mark.parametrize(
@@ -614,79 +636,55 @@ def with_modes(monkeypatch: pytest.MonkeyPatch, modes: Sequence[str] | ds.DeltaS
         ([], False),
     ],
 )
-def test_tables_with_only_directory_access_are_recognized(
-    monkeypatch: pytest.MonkeyPatch, modes: list[str], only: bool
-) -> None:
-    with_modes(monkeypatch, modes)
-    assert planning._offers_directory_only(None, AssetName("s", "s", "t")) is only
-
-
-@pytest.mark.parametrize(
-    ("modes", "expected"),
-    [
-        (["DIR"], {"dir"}),
-        (["Url", "other"], {"url", "other"}),
-        ([], set()),
-        (ds.AuthError("no", status=403), set()),
-        (["other"], None),
-    ],
-    ids=["directory", "two", "none", "refused", "others"],
-)
-def test_refusal_lists_the_declared_access_modes(
-    monkeypatch: pytest.MonkeyPatch, modes: Any, expected: set[str] | None
-) -> None:
-    with_modes(monkeypatch, modes)
-    if expected is not None:
-        assert planning._modes_of_refused(None, AssetName("s", "s", "t")) == expected
-        return
-    with pytest.raises(ds.UnsupportedFeatureError, match="other"):
-        planning._modes_of_refused(None, AssetName("s", "s", "t"))
+def test_tables_with_only_directory_access_are_recognized(modes: list[str], only: bool) -> None:
+    table, _ = either_of(modes)
+    assert table.commits(0, None) == (["commit"] if only else None)
 
 
 @pytest.mark.parametrize("access_mode", [ds.AccessMode.URL, ds.AccessMode.DIR])
-def test_access_modes_are_requested_only_after_a_refusal(
-    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode
-) -> None:
+@pytest.mark.parametrize("modes", [["Url", "other"], [], ds.AuthError("no", status=403), ["other"]])
+def test_refusal_lists_the_declared_access_modes(access_mode: ds.AccessMode, modes: Any) -> None:
+    refused = ds.RequestError("no", status=404)
+    table, sent = either_of(modes, access_mode=access_mode, by_url=refused, by_directory=refused)
+    with pytest.raises(ds.DeltaSharingError) as caught:
+        table.files(ScanRequest(), Purpose.READ)
+    assert len(sent) == 1
+    if modes == ["other"]:
+        assert re.search("found 'other', which this client cannot read", str(caught.value))
+    else:
+        assert caught.value is refused
+
+
+@pytest.mark.parametrize("access_mode", [ds.AccessMode.URL, ds.AccessMode.DIR])
+def test_access_modes_are_requested_only_after_a_refusal(access_mode: ds.AccessMode) -> None:
     busy, refused = ds.RequestError("busy", status=503), ds.RequestError("no", status=404)
-    asked: list[object] = []
-
-    def by(error: ds.DeltaSharingError) -> Any:
-        raise error
-
-    def modes(*_: object) -> set[str]:
-        asked.append(1)
-        return set()
-
-    monkeypatch.setattr(planning, "_modes_of_refused", modes)
-    options = ds.ReadOptions(access_mode=access_mode)
     by_directory = ds.UnsupportedFeatureError("no", feature="storage")
     nameless = ds.UnsupportedFeatureError("no", feature="accessModes")
     of_directory = access_mode is ds.AccessMode.DIR
     for error, count in ((busy, 0), (refused, 1), (nameless, 0 if of_directory else 1)):
+        table, sent = either_of([], access_mode=access_mode, by_url=error, by_directory=by_directory)
         with pytest.raises(ds.DeltaSharingError) as caught:
-            planning._by_access_mode(
-                cast("Any", None), AssetName("s", "s", "t"), options,
-                lambda error=error: by(error), lambda: by(by_directory),
-            )  # fmt: skip
+            table.files(ScanRequest(), Purpose.READ)
         assert caught.value is (by_directory if of_directory and error is not nameless else error)
-        assert len(asked) == count
-        asked.clear()
+        assert len(sent) == count
 
 
-def test_query_without_hint_or_limit_requests_all_files(partitioned: HandMadeTable) -> None:
+def test_query_without_hint_or_limit_requests_all_files(
+    partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = asked(monkeypatch)
     with shared(partitioned.root) as (table, _):
-        rest = table.rest.for_read(ds.ReadOptions())
-        for asked, is_whole in (
+        for chosen, is_whole in (
             ({}, True),
             ({"limit": 3}, False),
             ({"filter": "p = '1'"}, False),
             ({"filter": "a + 1 = 2"}, True),
             ({"filter": "a + 1 = 2", "limit": 3}, True),
         ):
-            request = table.scan(**asked).request  # type: ignore[arg-type]
-            answer, _, result = planning._ask(rest, table.name, request, ds.ReadOptions())
-            answer.close()
-            assert result is is_whole
+            sent.clear()
+            table.scan(**chosen).plan()  # type: ignore[arg-type]
+            hinted = [one.request.json_predicate_hints or one.request.limit_hint for one in sent]
+            assert (hinted == [None]) is is_whole
 
 
 def test_invalid_filter_sends_no_query(partitioned: HandMadeTable) -> None:
@@ -701,7 +699,7 @@ def test_error_of_an_unsupported_table_names_it(partitioned: HandMadeTable, monk
         raise ds.UnsupportedFeatureError("too new", feature="x", table=named.get("table"))
 
     with shared(partitioned.root) as (table, _):
-        monkeypatch.setattr(planning, "check_readable", refuse)
+        monkeypatch.setattr(server_source, "check_readable", refuse)
         with pytest.raises(ds.UnsupportedFeatureError) as caught:
             table.scan().plan()
         assert caught.value.table == "s.s.t"
@@ -719,23 +717,13 @@ def test_error_of_an_unsupported_table_names_it(partitioned: HandMadeTable, monk
     ],
 )
 def test_directory_is_read_if_urls_are_not_offered(
-    monkeypatch: pytest.MonkeyPatch, access_mode: ds.AccessMode, modes: set[str], by_directory: bool
+    access_mode: ds.AccessMode, modes: set[str], by_directory: bool
 ) -> None:
     refused = ds.RequestError("no", status=404)
-    monkeypatch.setattr(planning, "_modes_of_refused", lambda *_: modes)
-
-    def by_url() -> str:
-        raise refused
-
-    def read() -> tuple[str, str | None]:
-        options = ds.ReadOptions(access_mode=access_mode)
-        return planning._by_access_mode(
-            cast("Any", None), AssetName("s", "s", "t"), options, by_url, lambda: "by directory"
-        )
-
+    table, _ = either_of(sorted(modes), access_mode=access_mode, by_url=refused, by_directory="by directory")
     if by_directory:
-        assert read() == ("by directory", None)
+        assert table.files(ScanRequest(), Purpose.READ) == "by directory"
     else:
         with pytest.raises(ds.RequestError) as caught:
-            read()
+            table.files(ScanRequest(), Purpose.READ)
         assert caught.value is refused

@@ -28,14 +28,14 @@ from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.place import DataRequest, Span, Take, Version
 from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import LoadedTable
-from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
+from delta_sharing_client.iceberg.table_scan import OpenedTable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.loose import MALFORMED
 from delta_sharing_client.run.batches import Batches
 from mock_server.iceberg_avro import avro_block
-from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of
+from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of, planned
 from tests.places import Sent
 from tests.time_limits import Stopwatch
 from tools.fuzz.codecs import mutate
@@ -82,7 +82,7 @@ def read(name: str, metadata: bytes, place: Lake) -> int:
     lineage = name == "lineage"
     result = 0
     for request in (ScanRequest(filter=parse_filter(TABLES[name])), ScanRequest(row_lineage=lineage)):
-        plan = plan_snapshot(table, request, OPTIONS)
+        plan = planned(table, request, OPTIONS)
         result = sum(batch.num_rows for batch in Batches(plan))
     return result
 

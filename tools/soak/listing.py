@@ -19,8 +19,6 @@ from typing import Any
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
 from benchmarks.workers import peak_bytes
-from delta_sharing_client import planning
-from delta_sharing_client.plan.tasks import ScanStream
 from tools.soak.resources import resident_bytes
 
 HELP = "read a table of ten million files, and print how much memory this takes"
@@ -77,10 +75,8 @@ def _read(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
 
 def _listed(scan: ds.Scan | ds.Changes) -> Generator[int, None, None]:
     """Yield the number of rows of each file of the plan."""
-    stream = planning.stream_table(scan.rest, scan.table, scan.request, scan.options)
-    assert isinstance(stream, ScanStream)
-    with contextlib.closing(stream):
-        for task in stream.files:
+    with contextlib.closing(scan._stream()) as stream:
+        for task in stream.every_file():
             yield task.num_records or 0
 
 

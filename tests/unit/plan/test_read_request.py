@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.plan.read_columns import ICEBERG_LINEAGE_FIELDS
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, as_of_now, version_number
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import Literal, col
@@ -89,8 +90,8 @@ def test_added_columns_depend_on_the_request() -> None:
     assert added(ScanRequest()) == []
     assert added(ScanRequest(row_lineage=True)) == ["_row_id", "_row_commit_version"]
     iceberg_fields = ["_row_id", "_last_updated_sequence_number"]
-    assert added(ScanRequest(row_lineage=True, of_iceberg=True)) == iceberg_fields
-    assert added(ScanRequest(of_iceberg=True)) == []
+    assert added(ScanRequest(row_lineage=True, lineage_fields=ICEBERG_LINEAGE_FIELDS)) == iceberg_fields
+    assert added(ScanRequest(lineage_fields=ICEBERG_LINEAGE_FIELDS)) == []
     assert added(ChangesRequest(starting_version=0)) == ["_change_type", "_commit_version", "_commit_timestamp"]
     assert added(ChangesRequest(starting_version=0, of_view=True)) == ["_change_type", "_commit_timestamp"]
 

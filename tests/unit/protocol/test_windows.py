@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 import delta_sharing_client as ds
 import mock_server
 from benchmarks.long_listing import FIRST_COMMIT, ROWS
-from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import AddCdcFile, AddFile
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.tasks import ScanStream
@@ -146,7 +145,7 @@ def test_sizes_of_windows_are_limited(
 
     monkeypatch.setattr(windows.FeedWindows, "windows", recorded_windows)
     shared = table(6_000).changes(0, columns=["number"])
-    stream = planning.stream_table(shared.rest, shared.table, shared.request, shared.options)
+    stream = shared._stream()
     assert isinstance(stream, ScanStream)
     assert sum(task.num_records or 0 for task in stream.files) == 6_000 * ROWS
     assert sum(sizes) == 6_000
@@ -415,7 +414,7 @@ def test_url_is_renewed_by_listing_only_the_files_window(listed: Any, set_few: C
     set_few(20)
     server, table = listed(files_a_version=5)
     changes = table(200).changes(0)
-    stream = planning.stream_table(changes.rest, changes.table, changes.request, changes.options)
+    stream = changes._stream()
     assert isinstance(stream, ScanStream)
     tasks = list(stream.files)
     earlier = len(server.feeds)
@@ -600,7 +599,7 @@ def test_feed_whose_end_contradicts_the_metadata_fails(
 ) -> None:
     set_few(2)
     writer, table = growing_table
-    feed_windows, schema = planning.windows.feed_windows, pa.schema([*WIDER, ("more", pa.int64())])
+    feed_windows, schema = windows.feed_windows, pa.schema([*WIDER, ("more", pa.int64())])
     text = writer.metadata(schema, [], FEED)["metaData"]["schemaString"]
 
     def with_other_schema(*args: Any) -> Any:
@@ -610,7 +609,7 @@ def test_feed_whose_end_contradicts_the_metadata_fails(
         feed.end = dataclasses.replace(feed.end, metadata=metadata)
         return feed
 
-    monkeypatch.setattr(planning.windows, "feed_windows", with_other_schema)
+    monkeypatch.setattr(windows, "feed_windows", with_other_schema)
     with pytest.raises(ds.ProtocolError, match="must end with the schema"):
         table.changes(0).to_arrow()
     assert table.changes(0, columns=["_commit_version"]).to_arrow().num_rows == 30

@@ -24,7 +24,6 @@ import pytest
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
-from delta_sharing_client import planning
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.http import retry
@@ -35,6 +34,7 @@ from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.budget import MemoryBudget
 from delta_sharing_client.run import scan
 from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.sources import server as server_source
 from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.storages import (
     ERROR,
@@ -303,7 +303,7 @@ def test_progress_between_interruptions_resets_the_retries(listed: Any, every: i
 def test_file_listed_twice_is_read_once_or_refused(
     monkeypatch: pytest.MonkeyPatch, listed: Any, far: int, other: str, held: int
 ) -> None:
-    monkeypatch.setattr(planning, "HELD_NAMES", held)
+    monkeypatch.setattr(server_source, "HELD_NAMES", held)
     server, table = listed()
     line = server.line
 
@@ -366,7 +366,7 @@ def test_urls_are_renewed_by_refresh_token_after_the_listing(listed: Any, monkey
     server.end = {"endStreamAction": {"refreshToken": "the-token"}}
     released = hold(server, 20)
     shared = table(40)
-    stream = planning.stream_table(shared.rest, shared.name, ScanRequest(), shared.options)
+    stream = shared.scan()._stream()
     assert isinstance(stream, ScanStream)
     files = stream.files
     tasks = [next(files) for _ in range(20)]
@@ -378,7 +378,7 @@ def test_urls_are_renewed_by_refresh_token_after_the_listing(listed: Any, monkey
     released.set()
     tasks += list(files)
     stream.close()
-    fresh = planning.stream_table(shared.rest, shared.name, ScanRequest(), shared.options)
+    fresh = shared.scan()._stream()
     assert isinstance(fresh, ScanStream)
     plan = fresh.whole()
     assert plan.context.place.urls is not None

@@ -49,7 +49,7 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run import loop
-from delta_sharing_client.storage import directory_read as module
+from delta_sharing_client.sources import log as log_source
 from delta_sharing_client.storage import local
 from delta_sharing_client.storage import opening as places
 from delta_sharing_client.storage.directory_read import TableFiles
@@ -412,7 +412,7 @@ def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monke
         completed.append(version)
         return replace(action, partition_values={"p": "x"}, size=9)
 
-    monkeypatch.setattr(module, "_completed", complete)
+    monkeypatch.setattr(log_source, "_completed", complete)
     feed = Metadata(
         id="i", schema_string="{}", configuration={"delta.enableChangeDataFeed": "True"}, partition_columns=["p"]
     )
@@ -424,7 +424,7 @@ def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monke
 
     def changes(*commits: Commit) -> list[Any]:
         completed.clear()
-        return list(module._changes(cast("Any", None), files, commits, first))
+        return list(log_source._changes(cast("Any", None), files, commits, first))
 
     protocol = Protocol(1, 2)
     result = changes(
@@ -457,11 +457,11 @@ def test_tombstone_is_completed_from_the_previous_version(files: TableFiles) -> 
             return SimpleNamespace(files=[replace(add, path="other"), add])
 
     log: Any = Log()
-    result = module._completed(log, RemoveFile(path="a%20b", data_change=True), 4, "s.d.t")
+    result = log_source._completed(log, RemoveFile(path="a%20b", data_change=True), 4, "s.d.t")
     assert (result.partition_values, result.size, asked) == ({"p": "x"}, 7, [3])
     for path, version in (("none", 4), ("a%20b", 0)):
         with pytest.raises(DataError, match="has no partition values") as caught:
-            module._completed(log, RemoveFile(path=path, data_change=True), version, "s.d.t")
+            log_source._completed(log, RemoveFile(path=path, data_change=True), version, "s.d.t")
         assert (caught.value.table, caught.value.version) == ("s.d.t", version)
     assert asked == [3, 3]
 
@@ -483,7 +483,7 @@ def test_range_of_a_feed_must_be_within_the_log() -> None:
     log: Any = Log()
 
     def found(**asked: Any) -> tuple[int, int]:
-        return module._range(log, ChangesRequest(**asked), "s.d.t")
+        return log_source._range(log, ChangesRequest(**asked), "s.d.t")
 
     time = "1970-01-01T00:00:0{}Z".format
     assert found(starting_version=3) == (3, 9)
@@ -504,11 +504,11 @@ def test_range_of_a_feed_must_be_within_the_log() -> None:
         with pytest.raises(UsageError, match=words) as refused:
             found(**asked)
         assert refused.value.table == "s.d.t"
-    assert module._version_at(log, 1000, "s.d.t") == 5
+    assert log_source._version_at(log, 1000, "s.d.t") == 5
     with pytest.raises(
         UsageError, match="after the latest version, 9, which was committed at 1970-01-01 00:00:02 UTC"
     ) as late:
-        module._version_at(log, 2001, "s.d.t")
+        log_source._version_at(log, 2001, "s.d.t")
     assert late.value.table == "s.d.t"
 
 
@@ -551,7 +551,8 @@ def test_commits_are_read_back_to_the_start_of_the_log(files: TableFiles, monkey
 
     def facts(start: int, end: int | None) -> list[tuple[int, int, bool]]:
         asked.clear()
-        result = module.read_commits(cast("Any", files._rest), NAME, start, end, OPTIONS)
+        server = SimpleNamespace(rest=files._rest, name=NAME, options=OPTIONS)
+        result = log_source.LogSource(cast("Any", server)).commits(start, end)
         assert result[0].info is info
         return [(one.version, one.timestamp_ms, one.has_feed) for one in result]
 

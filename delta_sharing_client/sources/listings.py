@@ -1,72 +1,20 @@
-"""Decides whether a shared table is read as a Delta or as an Iceberg table (OpenSharing protocol, "Iceberg tables").
-
-A server may state the formats of a table ("Get Table"). If it does not, the table is a Delta table, unless the
-sharing protocol lacks it (404, 501) and the Iceberg catalog has it.
-"""
+"""What a share contains: the listings of the server, with the tables that only the Iceberg catalog of the profile
+lists, and the formats of a table (OpenSharing protocol, "Iceberg tables")."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import TypeVar
+from collections.abc import Iterator
 
 from delta_sharing_client.errors import (
-    DeltaSharingError,
     NotFoundError,
-    ProtocolError,
     RequestError,
-    UnsupportedFeatureError,
 )
-from delta_sharing_client.http.retry import NOT_IMPLEMENTED
-from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.protocol.asset_kinds import AssetEntry
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT
 from delta_sharing_client.protocol.names import AssetName, Schema, Table
 from delta_sharing_client.protocol.rest import RestClient
 
-ResultT = TypeVar("ResultT")
-OtherT = TypeVar("OtherT")
-
-_NOT_FOUND = 404
-
-
-def by_format(
-    rest: RestClient,
-    table: AssetName,
-    options: ReadOptions,
-    as_delta: Callable[[], ResultT],
-    as_iceberg: Callable[[ModuleType], OtherT],
-    *,
-    prefers_iceberg: bool = False,
-) -> ResultT | OtherT:
-    """Return the result of ``as_delta``, or of ``as_iceberg``, which is called with the module for Iceberg tables.
-
-    The options decide the format, or else the server does; ``prefers_iceberg`` decides for a table that has both
-    formats.
-    """
-    table_format = options.table_format
-    if table_format is TableFormat.ICEBERG:
-        return as_iceberg(_iceberg())
-    if table_format is TableFormat.DELTA or rest.profile.iceberg_endpoint is None:
-        return as_delta()
-    formats = stated_formats(rest, table)
-    has_iceberg = "iceberg" in formats or (prefers_iceberg and not formats and _failure_of_catalog(rest, table) is None)
-    if has_iceberg and (prefers_iceberg or "delta" not in formats):
-        return as_iceberg(_iceberg())
-    if formats:
-        return as_delta()
-    try:
-        return as_delta()
-    except RequestError as error:
-        if error.status not in (_NOT_FOUND, NOT_IMPLEMENTED):
-            raise
-        failure = _failure_of_catalog(rest, table)
-        if failure is not None:
-            if not isinstance(failure, NotFoundError):
-                error.add(f"Whether it is an Iceberg table is not known: {failure.message}")
-            raise
-    rest.known["formats", table] = ("iceberg",)
-    return as_iceberg(_iceberg())
+ICEBERG = "iceberg"
 
 
 def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
@@ -79,8 +27,13 @@ def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
             if error.status not in UNKNOWN_ENDPOINT:
                 raise
             stated = ()
-        rest.known["formats", table] = stated
+        known_formats(rest, table, stated)
     return stated
+
+
+def known_formats(rest: RestClient, table: AssetName, formats: tuple[str, ...]) -> None:
+    """Remember the formats of a table for ``stated_formats``."""
+    rest.known["formats", table] = formats
 
 
 def schemas_of_share(rest: RestClient, share: str) -> list[Schema]:
@@ -165,29 +118,10 @@ def _only_in_catalog(rest: RestClient, share: str, listed: list[Table], schemas:
     try:
         for schema in catalog.namespaces(share) if schemas is None else schemas:
             for name in catalog.tables(share, schema):
-                table = Table(name, share, schema, formats=("iceberg",))
+                table = Table(name, share, schema, formats=(ICEBERG,))
                 if table.full_name not in names:
                     tables.append(table)
     except NotFoundError:
         # The share has no Iceberg tables.
         return tables
     return tables
-
-
-def _failure_of_catalog(rest: RestClient, table: AssetName) -> DeltaSharingError | None:
-    """Return why the catalog does not load a table; ``None`` if the table is there."""
-    try:
-        _iceberg().load_table(rest, table, rest.options)
-    except (UnsupportedFeatureError, ProtocolError):
-        # The table exists, and reading it reports the problem.
-        return None
-    except DeltaSharingError as error:
-        return error
-    return None
-
-
-def _iceberg() -> ModuleType:
-    # Imported here, because Delta tables do not need it.
-    from delta_sharing_client.iceberg import shared_table
-
-    return shared_table

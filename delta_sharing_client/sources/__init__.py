@@ -1,0 +1,1 @@
+"""A table of a share, by server, by its log, or by an Iceberg catalog."""
