@@ -13,7 +13,7 @@ from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, SKILL, TAB
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name, listed_by
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.sources.listings import assets_in, schemas_of_share, tables_of_schema, tables_of_share
+from delta_sharing_client.sources.contents import assets_in, schemas_of_share, tables_of_schema, tables_of_share
 
 if TYPE_CHECKING:
     from delta_sharing_client.assets.asset import AssetT

@@ -6,7 +6,7 @@ from delta_sharing_client.delta.data_types import type_text
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.options import ResponseFormat
-from delta_sharing_client.sources.listings import stated_formats
+from delta_sharing_client.sources.contents import stated_formats
 from delta_sharing_client.table import SharedTable, VersionChanges
 
 

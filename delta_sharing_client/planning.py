@@ -21,8 +21,8 @@ from delta_sharing_client.plan.changes import plan_changes, stream_changes
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.snapshot_files import plan_snapshot, scan_context, stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, Plan, ScanPlan, ScanStream
-from delta_sharing_client.sources.server import closed_by_errors
-from delta_sharing_client.sources.source import Feed, Files, Purpose, TableSource
+from delta_sharing_client.sources.server_source import closed_by_errors
+from delta_sharing_client.sources.table_source import Feed, Files, Purpose, TableSource
 
 
 def plan(source: TableSource, request: ScanRequest | ChangesRequest, purpose: Purpose = Purpose.READ) -> Plan:

@@ -29,8 +29,8 @@ from delta_sharing_client.run.batches import Batches, check_rows
 from delta_sharing_client.run.partitions import Partition, partition
 from delta_sharing_client.run.progress import progress_of
 from delta_sharing_client.shortcuts import SHORTCUTS
-from delta_sharing_client.sources.opening import source_of
-from delta_sharing_client.sources.source import Purpose, TableSource
+from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.table_source import Purpose, TableSource
 from delta_sharing_client.threads import check_running
 
 if TYPE_CHECKING:

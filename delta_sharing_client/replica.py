@@ -76,7 +76,7 @@ from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.progress import progress_bar
-from delta_sharing_client.sources.opening import source_of
+from delta_sharing_client.sources.choosing import source_of
 
 APPLICATION = "delta-sharing-client.replica"
 CHECKSUM = "delta-sharing-client.sha256"

@@ -38,8 +38,8 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 from delta_sharing_client.scans import Changes, Scan
-from delta_sharing_client.sources.opening import source_of
-from delta_sharing_client.sources.source import HeadRequest
+from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.table_source import HeadRequest
 
 if TYPE_CHECKING:
     import pandas as pd

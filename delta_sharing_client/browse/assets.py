@@ -7,7 +7,7 @@ from delta_sharing_client.browse.session import Session
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.protocol.asset_kinds import BY_NOUN, TABLE
-from delta_sharing_client.sources.listings import assets_in, schemas_of_share
+from delta_sharing_client.sources.contents import assets_in, schemas_of_share
 
 _MOST_ASSETS = 100_000
 

@@ -163,7 +163,7 @@ def profile_check(settings: Settings) -> None:
     Example: delta-sharing profile check --json
     """
     from delta_sharing_client.protocol.asset_kinds import KINDS
-    from delta_sharing_client.sources.listings import assets_in
+    from delta_sharing_client.sources.contents import assets_in
 
     client = open_client(settings.profile)
     used = client.rest.profile

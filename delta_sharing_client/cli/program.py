@@ -341,7 +341,7 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
 
 def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:
     """Yield each asset of every kind, with its share."""
-    from delta_sharing_client.sources.listings import assets_in
+    from delta_sharing_client.sources.contents import assets_in
 
     for share in client.list_shares():
         _, entries = assets_in(client.rest, share.name)

@@ -67,7 +67,7 @@ def tables(settings: Settings, where: WhereArgument = None) -> None:
     Example: delta-sharing tables demo.shop
     """
     from delta_sharing_client.cli import output
-    from delta_sharing_client.sources.listings import share_and_schema
+    from delta_sharing_client.sources.contents import share_and_schema
 
     client = open_client(settings.profile)
     if where is None:
@@ -99,7 +99,7 @@ def tree(
     """
     from delta_sharing_client.cli import output
     from delta_sharing_client.protocol.asset_kinds import KINDS
-    from delta_sharing_client.sources.listings import assets_in, places
+    from delta_sharing_client.sources.contents import assets_in, places
 
     if where is not None and ("/" in where or recursive or version is not None or alias is not None):
         asset_files.list_files(
@@ -255,7 +255,7 @@ class _NoPlace(Exception):
 def _describe_place(settings: Settings, place: str) -> None:
     """Show a share or a schema, and each asset in it with its kind."""
     from delta_sharing_client.cli import output
-    from delta_sharing_client.sources.listings import assets_in, share_and_schema
+    from delta_sharing_client.sources.contents import assets_in, share_and_schema
 
     client = open_client(settings.profile)
     try:

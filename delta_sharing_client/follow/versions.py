@@ -48,9 +48,9 @@ from delta_sharing_client.protocol.query import (
     query_table,
 )
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.sources.opening import source_of
-from delta_sharing_client.sources.server import live_files
-from delta_sharing_client.sources.source import HeadRequest
+from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.server_source import live_files
+from delta_sharing_client.sources.table_source import HeadRequest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.mcp.limits import shortened
 from delta_sharing_client.protocol.asset_kinds import TABLE, AssetEntry
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.sources.listings import assets_in, places
+from delta_sharing_client.sources.contents import assets_in, places
 from delta_sharing_client.threads import Threads
 
 # The maximum number of tables whose columns are searched; each needs a request.

@@ -31,7 +31,7 @@ from delta_sharing_client.protocol.asset_kinds import KINDS, SKILL, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.scans import Scan
-from delta_sharing_client.sources.listings import assets_in, places
+from delta_sharing_client.sources.contents import assets_in, places
 from delta_sharing_client.sources.traits import Trait, lack
 
 if TYPE_CHECKING:

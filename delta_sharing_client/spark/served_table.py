@@ -30,8 +30,8 @@ from delta_sharing_client.planning import plan
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.sources.opening import source_of
-from delta_sharing_client.sources.source import Purpose
+from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.table_source import Purpose
 from delta_sharing_client.spark.pushed import LoadedTable
 from delta_sharing_client.spark.source_options import SparkOptions, profile_of
 from delta_sharing_client.spark.types import Columns

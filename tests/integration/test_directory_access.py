@@ -301,7 +301,7 @@ def test_error_says_that_the_asset_is_shared_as_a_volume(
     def refuse(*arguments: Any, **others: Any) -> None:
         raise ds.AuthError("Not by URL.", status=403)
 
-    monkeypatch.setattr("delta_sharing_client.sources.server.query_table", refuse)
+    monkeypatch.setattr("delta_sharing_client.sources.server_source.query_table", refuse)
     with pytest.raises(ds.UnsupportedFeatureError, match="expected the access mode 'url' or 'dir', found 'volume'"):
         scan.to_arrow()
 

@@ -581,7 +581,7 @@ def test_unsupported_operations_on_iceberg_tables_are_refused(
         table.replicate(tmp_path / "copy")
     with pytest.raises(UnsupportedFeatureError, match="has no change data feed"):
         next(iter(table.follow(tmp_path / "cursor")))
-    with pytest.raises(UsageError, match="Snapshot ids have no order"):
+    with pytest.raises(UnsupportedFeatureError, match="has no order of versions"):
         table.history(1)
     with pytest.raises(UnsupportedFeatureError, match=r"row lineage needs version 3\. Leave row_lineage out"):
         table.scan(row_lineage=True).to_arrow()

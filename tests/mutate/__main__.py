@@ -35,6 +35,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "read": ("align.py", "bounds.py", "decode.py", "layout.py", "page_choice.py", "vectors.py"),
     "planning.py": (),
+    "sources": (),
     "replica.py": (),
     "outputs": (),
     "storage": (),
@@ -53,12 +54,15 @@ PROGRAMS = ("__main__.py", "command.py")
 _ICEBERG = ("_credentials", "_equality", "_lineage", "_projection", "_shared", "_types")
 # Only tests that serve tables reach these rooms, so each room has its own list of tests.
 SERVED = {
-    "planning.py": (
-        "tests/unit/test_planning.py",
-        *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
-        *(
-            f"tests/integration/test_{name}.py"
-            for name in ("directory_access", "async_queries", "endless_servers", "iceberg", "query_ids")
+    **dict.fromkeys(
+        ("planning.py", "sources"),
+        (
+            "tests/unit/test_planning.py",
+            *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
+            *(
+                f"tests/integration/test_{name}.py"
+                for name in ("directory_access", "async_queries", "endless_servers", "iceberg", "query_ids")
+            ),
         ),
     ),
     "replica.py": (

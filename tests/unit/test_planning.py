@@ -27,9 +27,9 @@ from delta_sharing_client.protocol import windows
 from delta_sharing_client.protocol.line_order import unreadable
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.query import TableResponse
-from delta_sharing_client.sources import either
-from delta_sharing_client.sources import server as server_source
-from delta_sharing_client.sources.source import HeadRequest, Purpose
+from delta_sharing_client.sources import either_source as either
+from delta_sharing_client.sources import server_source
+from delta_sharing_client.sources.table_source import HeadRequest, Purpose
 from mock_server.wire import Renderer
 from tests.regressions.hand_made import HandMadeTable
 
@@ -500,7 +500,7 @@ def test_refused_directory_access_to_history_falls_back_to_url(
     def fail(*_: Any, **__: Any) -> Any:
         raise ds.AuthError("no", status=status)
 
-    monkeypatch.setattr("delta_sharing_client.sources.log.LogSource.commits", fail)
+    monkeypatch.setattr("delta_sharing_client.sources.log_source.LogSource.commits", fail)
     with shared(feed.root, options=ds.ReadOptions(access_mode=ds.AccessMode.DIR)) as (table, _):
         if goes_on:
             assert [one.version for one in table.history(1)] == [1, 2, 3, 4, 5]

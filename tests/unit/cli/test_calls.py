@@ -656,7 +656,7 @@ def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatc
     def assets_in(rest: object, share: str) -> tuple[list[str], list[Any]]:
         return [], [NS(kind=kind) for kind in shared[share]]
 
-    monkeypatch.setattr("delta_sharing_client.sources.listings.assets_in", assets_in)
+    monkeypatch.setattr("delta_sharing_client.sources.contents.assets_in", assets_in)
 
     def client(expires: datetime.datetime | None) -> Any:
         recorder = Recorder(list_shares=[NS(name="s"), NS(name="t")])
@@ -677,7 +677,7 @@ def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatc
 
 def test_describe_of_a_share_or_schema_lists_its_assets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [NS(kind=KINDS[0], schema="d", name="t"), NS(kind=KINDS[1], schema="e", name="v")]
-    monkeypatch.setattr("delta_sharing_client.sources.listings.assets_in", lambda rest, share, schema: ([], entries))
+    monkeypatch.setattr("delta_sharing_client.sources.contents.assets_in", lambda rest, share, schema: ([], entries))
     client = Recorder(get_share=named(name="S", comment="c", properties={"k": "v"}))
     client.rest = None  # type: ignore[attr-defined]
     assets = [{"kind": KINDS[0].noun, "name": "s.d.t"}, {"kind": KINDS[1].noun, "name": "s.e.v"}]

@@ -34,7 +34,7 @@ from delta_sharing_client.predicates.tree import col
 from delta_sharing_client.read.budget import MemoryBudget
 from delta_sharing_client.run import scan
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.sources import server as server_source
+from delta_sharing_client.sources import server_source
 from tests.time_limits import HANGS, SOON, Stopwatch
 from tests.unit.storages import (
     ERROR,

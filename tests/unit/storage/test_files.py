@@ -49,7 +49,7 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run import loop
-from delta_sharing_client.sources import log as log_source
+from delta_sharing_client.sources import log_source
 from delta_sharing_client.storage import local
 from delta_sharing_client.storage import opening as places
 from delta_sharing_client.storage.directory_read import TableFiles

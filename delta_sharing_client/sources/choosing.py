@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from delta_sharing_client.options import ReadOptions, TableFormat
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.sources.either import EitherAccess, EitherFormat
-from delta_sharing_client.sources.server import ServerSource
-from delta_sharing_client.sources.source import TableSource
+from delta_sharing_client.sources.either_source import EitherAccess, EitherFormat
+from delta_sharing_client.sources.server_source import ServerSource
+from delta_sharing_client.sources.table_source import TableSource
 
 if TYPE_CHECKING:
-    from delta_sharing_client.sources.iceberg import IcebergSource
+    from delta_sharing_client.sources import iceberg_source
 
 
 def source_of(rest: RestClient, name: AssetName, options: ReadOptions) -> TableSource:
@@ -23,15 +23,15 @@ def source_of(rest: RestClient, name: AssetName, options: ReadOptions) -> TableS
 
     def from_directory() -> TableSource:
         # Imported here, because a read by URL does not need it.
-        from delta_sharing_client.sources.log import LogSource
+        from delta_sharing_client.sources.log_source import LogSource
 
         return LogSource(server)
 
-    def from_catalog() -> IcebergSource:
+    def from_catalog() -> iceberg_source.IcebergSource:
         # Imported here, because Delta tables do not need it.
-        from delta_sharing_client.sources import iceberg
+        from delta_sharing_client.sources.iceberg_source import IcebergSource
 
-        return iceberg.IcebergSource(rest, name, options)
+        return IcebergSource(rest, name, options)
 
     if options.table_format is TableFormat.ICEBERG:
         return from_catalog()

@@ -22,12 +22,12 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import AccessMode
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead, unreadable
-from delta_sharing_client.sources.listings import ICEBERG, known_formats, stated_formats
-from delta_sharing_client.sources.server import is_latest
-from delta_sharing_client.sources.source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.contents import ICEBERG, known_formats, stated_formats
+from delta_sharing_client.sources.server_source import is_latest
+from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
 
 if TYPE_CHECKING:
-    from delta_sharing_client.sources.iceberg import IcebergSource
+    from delta_sharing_client.sources.iceberg_source import IcebergSource
 
 _log = logging.getLogger(__name__)
 

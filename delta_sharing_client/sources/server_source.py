@@ -39,7 +39,15 @@ from delta_sharing_client.protocol.query import (
     query_table,
     table_metadata,
 )
-from delta_sharing_client.sources.source import Commit, Feed, FeedWindows, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.table_source import (
+    Commit,
+    Feed,
+    FeedWindows,
+    Files,
+    HeadRequest,
+    Purpose,
+    TableSource,
+)
 
 
 class ServerSource(TableSource):

@@ -22,7 +22,7 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ResponseFormat, TableFormat
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead
-from delta_sharing_client.sources.source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
 from delta_sharing_client.sources.traits import Trait, refusal
 
 _FORMAT = TableFormat.ICEBERG

@@ -28,8 +28,8 @@ from delta_sharing_client.errors import DataError, UnsupportedFeatureError, Usag
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead
-from delta_sharing_client.sources.server import is_latest
-from delta_sharing_client.sources.source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.server_source import is_latest
+from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
 from delta_sharing_client.storage.directory_read import TableFiles
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
