@@ -19,7 +19,7 @@ import typer
 
 # Imported first during a test, it would keep the functions of ``formats`` that the test replaces.
 import delta_sharing_client.client  # noqa: F401
-from delta_sharing_client import durable, formats
+from delta_sharing_client import durable
 from delta_sharing_client.cli import asset_files, commands, main, output, program, shares
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
@@ -31,6 +31,7 @@ from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
+from delta_sharing_client.sources import contents
 from delta_sharing_client.table import SharedTable
 
 NS = types.SimpleNamespace
@@ -506,7 +507,7 @@ def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     def missing(client: Any, where: str) -> Any:
         raise NotFoundError("There is no such schema.")
 
-    monkeypatch.setattr(formats, "share_and_schema", missing)
+    monkeypatch.setattr(contents, "share_and_schema", missing)
     run("ls a.b.c --storage-option k=v", Recorder())
     assert listed == [("a.b.c", {"recursive": False, "storage_option": ["k=v"]})]
     assert "There is no such schema" in run("ls a.b", Recorder(), code=cast("int", ExitCode.NOT_FOUND))[1]
@@ -683,7 +684,7 @@ def test_describe_of_a_share_or_schema_lists_its_assets(run: Run, monkeypatch: p
     assets = [{"kind": KINDS[0].noun, "name": "s.d.t"}, {"kind": KINDS[1].noun, "name": "s.e.v"}]
     about = {"comment": "c", "properties": {"k": "v"}}
     for schema, more in ((None, about), ("d", {})):
-        monkeypatch.setattr(formats, "share_and_schema", lambda *_, schema=schema: ("s", schema))
+        monkeypatch.setattr(contents, "share_and_schema", lambda *_, schema=schema: ("s", schema))
         output = json.loads(run("--json describe s", client)[0])
         assert output == {"share": "S", "schema": schema, **more, "assets": assets}
         out = run("describe s", client)[0]
@@ -692,7 +693,7 @@ def test_describe_of_a_share_or_schema_lists_its_assets(run: Run, monkeypatch: p
         ]  # fmt: skip
         assert ("k = v" in out) is (schema is None)
     # Only the name of an asset may contain a profile.
-    monkeypatch.setattr(formats, "share_and_schema", None)
+    monkeypatch.setattr(contents, "share_and_schema", None)
     run("describe p#s.d", client, code=ExitCode.USAGE)
 
 
