@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 import typer
 
-# Imported first during a test, it would keep the functions of ``formats`` that the test replaces.
+# Imported first during a test, it would keep the functions of ``contents`` that the test replaces.
 import delta_sharing_client.client  # noqa: F401
 from delta_sharing_client import durable
 from delta_sharing_client.cli import asset_files, commands, main, output, program, shares
@@ -26,7 +26,7 @@ from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.mcp.scope import Scope
-from delta_sharing_client.options import TableFormat
+from delta_sharing_client.options import ResponseFormat, TableFormat
 from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.protocol.asset_kinds import KINDS
@@ -445,7 +445,7 @@ def named(**facts: Any) -> Any:
 
 def test_listing_commands_pass_on_share_and_schema(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        formats, "share_and_schema", lambda rest, where: (where.partition(".")[0], where.partition(".")[2] or None)
+        contents, "share_and_schema", lambda rest, where: (where.partition(".")[0], where.partition(".")[2] or None)
     )
 
     class Table:
@@ -706,7 +706,7 @@ def test_table_is_described_with_all_known_facts(monkeypatch: pytest.MonkeyPatch
         details = NS(
             id="i", name="n", description="d", version=3, partition_columns=("p",), size=5, num_files=6,
             table_format=TableFormat.DELTA if is_delta else TableFormat.ICEBERG, configuration={"k": "v"},
-            response_format=NS(value="parquet"), protocol=NS(min_reader_version=2, reader_features=["f"]),
+            response_format=ResponseFormat.PARQUET if is_delta else ResponseFormat.AUTO, protocol=NS(min_reader_version=2, reader_features=["f"]),
             schema_string=json.dumps({"type": "struct", "fields": fields}),
         )  # fmt: skip
         table = NS(
