@@ -706,7 +706,8 @@ def test_table_is_described_with_all_known_facts(monkeypatch: pytest.MonkeyPatch
         details = NS(
             id="i", name="n", description="d", version=3, partition_columns=("p",), size=5, num_files=6,
             table_format=TableFormat.DELTA if is_delta else TableFormat.ICEBERG, configuration={"k": "v"},
-            response_format=ResponseFormat.PARQUET if is_delta else ResponseFormat.AUTO, protocol=NS(min_reader_version=2, reader_features=["f"]),
+            response_format=ResponseFormat.PARQUET if is_delta else ResponseFormat.AUTO,
+            protocol=NS(min_reader_version=2, reader_features=["f"]),
             schema_string=json.dumps({"type": "struct", "fields": fields}),
         )  # fmt: skip
         table = NS(
