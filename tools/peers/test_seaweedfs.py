@@ -7,7 +7,6 @@ the tables; the expected rows are those that they were told to write.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
@@ -163,6 +162,17 @@ def test_credentials_are_the_catalogs_and_for_one_table(server: Seaweedfs) -> No
         own.list_objects_v2(Bucket=WAREHOUSE, Prefix=location)
 
 
+def test_listing_of_several_pages_is_complete(server: Seaweedfs, client: ds.SharingClient) -> None:
+    catalog = load_catalog("lake", **server.properties)
+    names = [f"page{number}" for number in range(1001)]
+    for name in names:
+        catalog.create_namespace(name)
+
+    assert server.get(f"/v1/{WAREHOUSE}/namespaces").json()["next-page-token"]
+    listed = [schema.name for schema in client.list_schemas(WAREHOUSE)]
+    assert sorted(name for name in listed if name in names) == sorted(names)
+
+
 # --- renewal ---
 
 
@@ -183,7 +193,7 @@ LIFETIMES = {
 
 @pytest.mark.parametrize("kind", LIFETIMES)
 def test_token_and_credentials_are_renewed_during_a_read(hasty: Seaweedfs, sharing: str, kind: str) -> None:
-    with relayed(hasty, *LIFETIMES[kind]) as (catalog, loads):
+    with relayed(hasty, *LIFETIMES[kind]) as (catalog, loads, reads):
         options = {"max_concurrent_requests": 1, "max_bytes_in_flight": 1, "batch_rows": 50}
         with (
             client_of(catalog, sharing, **options) as client,
@@ -197,32 +207,49 @@ def test_token_and_credentials_are_renewed_during_a_read(hasty: Seaweedfs, shari
             # The store's word for credentials that have expired.
             with pytest.raises(botocore.exceptions.ClientError, match="InvalidAccessKeyId"):
                 store.list_objects_v2(Bucket=WAREHOUSE, Prefix=path)
-            before = len(loads)
+            loaded, read = len(loads), len(reads)
             table = pa.Table.from_batches([first, *batches])
 
     assert names_of(table) == {number: name for number, name in NAMES.items() if number >= 20}
-    assert loads[before:][:2] == [401, 200] if kind == "after the catalog's refusal" else loads[before:][:1] == [200]
+    renewal = [401, 200] if kind == "after the catalog's refusal" else [200]
+    assert loads[loaded:][: len(renewal)] == renewal
+    assert {status for status in reads[:read] if status >= 400} == set()
+    assert {status for status in reads[read:] if status >= 400} == (
+        {403} if kind == "after the store's refusal" else set()
+    )
 
 
 @contextlib.contextmanager
-def relayed(server: Seaweedfs, stated: str, instead: str) -> Iterator[tuple[Seaweedfs, list[int]]]:
-    """Relay requests to a catalog, whose responses then have a text ``instead`` of another. Also yields the statuses of
-    the responses to loading a table."""
+def relayed(server: Seaweedfs, stated: str, instead: str) -> Iterator[tuple[Seaweedfs, list[int], list[int]]]:
+    """Relay requests to a catalog, whose responses then have a text ``instead`` of another, and to its store. Also
+    yields the statuses of loading a table, and of the store."""
     loads: list[int] = []
+    reads: list[int] = []
 
-    def answer(exchange: Exchange) -> None:
-        kept = {name: value for name, value in exchange.headers.items() if name not in ("Host", "Accept-Encoding")}
+    def relay(exchange: Exchange, address: str) -> requests.Response:
         with requests.Session() as session:
             session.trust_env = False
-            url, body = f"{server.catalog}{exchange.path}", exchange.content
-            response = session.request(exchange.command, url, headers=kept, data=body, timeout=10)
+            kept = {name: value for name, value in exchange.headers.items() if name != "Accept-Encoding"}
+            url = f"{address}{exchange.path}"
+            return session.request(exchange.command, url, headers=kept, data=exchange.content, timeout=10)
+
+    def of_catalog(exchange: Exchange) -> None:
+        response = relay(exchange, server.catalog)
         if exchange.path.endswith("/tables/orders"):
             loads.append(response.status_code)
-        text = response.text.replace(stated, instead) if stated else response.text
+        text = response.text.replace(server.store, store.url)
+        text = text.replace(stated, instead) if stated else text
         exchange.reply(response.status_code, text.encode(), {"Content-Type": "application/json"})
 
-    with HttpServer(answer) as relay:
-        yield dataclasses.replace(server, catalog=relay.url), loads
+    def of_store(exchange: Exchange) -> None:
+        response = relay(exchange, server.store)
+        reads.append(response.status_code)
+        kept = ("Content-Range", "Content-Type", "ETag", "Last-Modified")
+        headers = {name: response.headers[name] for name in kept if name in response.headers}
+        exchange.reply(response.status_code, response.content, headers)
+
+    with HttpServer(of_store) as store, HttpServer(of_catalog) as catalog:
+        yield Seaweedfs(catalog.url, store.url), loads, reads
 
 
 # --- refusals ---
