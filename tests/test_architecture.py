@@ -35,7 +35,7 @@ COMMAND_LINES = (
 )
 # Modules that only one module of their own directory imports, and why each has its own subject.
 NOUNS_WITH_ONE_READER = {
-    "assets/notes.py": "a file format: the lines of the notes; state.py has the whole folder",
+    "assets/written_files.py": "a file format: one line for each file; state.py has the whole folder",
     "assets/transfers.py": "several downloads at a time; download.py chooses the files",
     "browse/assets.py": "assets besides tables; routes.py has the paths",
     "browse/code.py": "generated programs",

@@ -1,10 +1,10 @@
 """The state of the downloads into one directory, in its folder ``.delta-sharing``: which asset's download wrote each
 file, and the parts of incomplete files.
 
-A note is written as soon as a file is complete, and so survives if the process is killed later. The folder can be
+A record is written as soon as a file is complete, and so survives if the process is killed later. The folder can be
 deleted at any time: files are then compared by their content, or downloaded again.
 
-Nothing here follows a link below the directory, trusts a line of the notes that no download could have written, or
+Nothing here follows a link below the directory, trusts a line of the records that no download could have written, or
 changes a file that another program may know by another name.
 """
 
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delta_sharing_client.assets.naming import STATE_FOLDER
-from delta_sharing_client.assets.notes import Note, Notes, line_of
+from delta_sharing_client.assets.written_files import WrittenFile, WrittenFiles, line_of
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.local_folder import LocalFolder, is_link
 from delta_sharing_client.part_file import JOURNAL_SUFFIX, PartFile
 
-_NOTES, _PARTS, _LOCK = "files.jsonl", "parts", "lock"
+_RECORDS, _PARTS, _LOCK = "files.jsonl", "parts", "lock"
 # Incomplete large files, with the asset and the version in their names; and a folder of small files for each worker.
 _PART = re.compile(rf"([0-9a-f]{{16}})-[0-9a-f]{{32}}(?:{re.escape(JOURNAL_SUFFIX)})?")
 _WORKER = re.compile(r"[0-9]{1,6}")
@@ -46,12 +46,12 @@ class Origin(NamedTuple):
 
 
 class State:
-    """The notes and incomplete files of one directory, for downloads from ``origin``. Threads may finish files at the
+    """The records and incomplete files of one directory, for downloads from ``origin``. Threads may finish files at the
     same time."""
 
     def __init__(self, directory: Path, origin: Origin) -> None:
         self.directory, self._origin = directory, origin
-        self._notes: Notes | None = None
+        self._written: WrittenFiles | None = None
         self._lock = threading.Lock()
         self._turn = threading.Condition()
         # How many threads use the open directories.
@@ -64,17 +64,17 @@ class State:
         self._parents: _Parents | None = None
 
     @property
-    def notes(self) -> Notes:
-        """The notes as they were when first used, or when ``writing`` began."""
-        if self._notes is None:
-            self._notes = self._read_notes()
-        return self._notes
+    def written_files(self) -> WrittenFiles:
+        """The records as they were when first used, or when ``writing`` began."""
+        if self._written is None:
+            self._written = self._read_written()
+        return self._written
 
     def close(self) -> None:
-        """Close the file of the notes; the next use of ``notes`` opens it again."""
-        if self._notes is not None:
-            self._notes.close()
-            self._notes = None
+        """Close the file of the records; the next use of ``records`` opens it again."""
+        if self._written is not None:
+            self._written.close()
+            self._written = None
 
     # === What is here ===
 
@@ -88,20 +88,20 @@ class State:
 
     def is_noted(self, path: str, etag: str | None, size: int) -> bool:
         """Return whether the local file has the content with this ETag and size."""
-        note, local = self.notes.get(path), self.local(path)
+        record, local = self.written_files.get(path), self.local(path)
         return (
-            note is not None
+            record is not None
             and etag is not None
-            and (note.source, note.etag, note.size) == (self._origin.source, etag, size)
+            and (record.source, record.etag, record.size) == (self._origin.source, etag, size)
             and local is not None
-            and _is_as_noted(local, note)
+            and _is_as_recorded(local, record)
         )
 
     def written(self) -> Iterator[str]:
         """Iterate over the paths of files that downloads of this asset wrote, and that have not changed since."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._opened_root() as root:
-            for path, note in self.notes:
-                if note.asset == self._origin.asset and _is_unchanged(root, path, note):
+            for path, record in self.written_files:
+                if record.asset == self._origin.asset and _is_unchanged(root, path, record):
                     yield path
 
     def is_one_file(self, path: str, other: str) -> bool:
@@ -141,7 +141,7 @@ class State:
         self._root, self._folder, self._parts = root, folder, parts
         self._parents = _Parents(root, folder)
         self._tidy(folder)
-        self._out = folder.open_file(_NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._out = folder.open_file(_RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def _clear(self) -> None:
         assert self._parts is not None
@@ -198,7 +198,7 @@ class State:
                     raise parent.wrong(name, "file", facts)
                 facts = part.finish(parent, name, modified=modified)
             asset, source = self._origin
-            self._add(path, Note(asset, source, etag or "", facts.st_size, facts.st_mtime_ns))
+            self._add(path, WrittenFile(asset, source, etag or "", facts.st_size, facts.st_mtime_ns))
         except OSError as error:
             where = f"{self.directory}/{path}"
             raise UsageError(f"The file '{path}' cannot be stored at '{where}': {error.strerror}.") from None
@@ -206,20 +206,20 @@ class State:
     def verified(self, path: str, etag: str, local: os.stat_result) -> None:
         """Record that the ``local`` file, which was here before, has the content with this ETag. It counts as written
         by a download only if it was."""
-        before = self.notes.get(path)
+        before = self.written_files.get(path)
         asset = before.asset if before is not None else ""
-        self._add(path, Note(asset, self._origin.source, etag, local.st_size, local.st_mtime_ns))
+        self._add(path, WrittenFile(asset, self._origin.source, etag, local.st_size, local.st_mtime_ns))
 
     def remove(self, path: str) -> bool:
         """Remove a file that a download of this asset wrote; return whether it was still there, without any change.
         Raises ``UsageError`` if it cannot be removed."""
-        note = self.notes.get(path)
-        if note is None or note.asset != self._origin.asset:
+        record = self.written_files.get(path)
+        if record is None or record.asset != self._origin.asset:
             return False
         assert self._root is not None
         *folders, name = path.split("/")
         try:
-            if not _is_unchanged(self._root, path, note):
+            if not _is_unchanged(self._root, path, record):
                 return False
             with self._root.below(folders) as parent:
                 parent.unlink(name)
@@ -270,32 +270,32 @@ class State:
         version = hashlib.sha256(f"{self._origin.source}\n{path}\n{etag}\n{size}".encode("utf-8", "surrogatepass"))
         return f"{self._origin.asset[:16]}-{version.hexdigest()[:32]}"
 
-    def _read_notes(self) -> Notes:
+    def _read_written(self) -> WrittenFiles:
         try:
             with self._opened_root() as root, root.folder(STATE_FOLDER) as folder:
-                return Notes(os.fdopen(folder.open_file(_NOTES, os.O_RDONLY), "rb"))
+                return WrittenFiles(os.fdopen(folder.open_file(_RECORDS, os.O_RDONLY), "rb"))
         except OSError:
             # There is none. A download that cannot use the folder fails when it writes.
-            return Notes(None)
+            return WrittenFiles(None)
 
     def _tidy(self, folder: LocalFolder) -> None:
-        """Read the notes again, after rewriting them with one line per file if necessary."""
-        # Other processes may have added notes until now.
+        """Read the records again, after rewriting them with one line per file if necessary."""
+        # Other processes may have added records until now.
         self.close()
-        facts = folder.stat(_NOTES)
+        facts = folder.stat(_RECORDS)
         # The same file with another name, in a copy of the directory that consists of hard links, must not change.
         is_shared = facts is not None and facts.st_nlink > 1
-        if self.notes.is_tidy and not is_shared:
+        if self.written_files.is_tidy and not is_shared:
             return
-        temporary = f"{_NOTES}.new"
+        temporary = f"{_RECORDS}.new"
         with os.fdopen(folder.create_file(temporary), "wb") as out:
-            self.notes.write_tidy(out)
+            self.written_files.write_tidy(out)
         # Windows cannot replace an open file.
         self.close()
-        folder.move(temporary, folder, _NOTES)
+        folder.move(temporary, folder, _RECORDS)
 
-    def _add(self, path: str, note: Note | None) -> None:
-        line = line_of(path, note)
+    def _add(self, path: str, record: WrittenFile | None) -> None:
+        line = line_of(path, record)
         with self._lock:
             if self._out >= 0:
                 os.write(self._out, line)
@@ -343,11 +343,11 @@ class _Parents:
         return folder
 
 
-def _is_as_noted(facts: os.stat_result, note: Note) -> bool:
-    return stat.S_ISREG(facts.st_mode) and (facts.st_size, facts.st_mtime_ns) == (note.size, note.mtime_ns)
+def _is_as_recorded(facts: os.stat_result, record: WrittenFile) -> bool:
+    return stat.S_ISREG(facts.st_mode) and (facts.st_size, facts.st_mtime_ns) == (record.size, record.mtime_ns)
 
 
-def _is_unchanged(root: LocalFolder, path: str, note: Note) -> bool:
+def _is_unchanged(root: LocalFolder, path: str, record: WrittenFile) -> bool:
     """Return whether the file at ``path`` is as noted, and no link leads to it."""
     *folders, name = path.split("/")
     try:
@@ -355,7 +355,7 @@ def _is_unchanged(root: LocalFolder, path: str, note: Note) -> bool:
             facts = parent.stat(name)
     except (OSError, UsageError):
         return False
-    return facts is not None and not is_link(facts) and _is_as_noted(facts, note)
+    return facts is not None and not is_link(facts) and _is_as_recorded(facts, record)
 
 
 def _check_parts(parts: LocalFolder) -> None:

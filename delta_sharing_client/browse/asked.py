@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.places import place_of_name
+from delta_sharing_client.predicates.text_spans import span_of_name
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.scans import ReadOutputs
 from delta_sharing_client.table import SharedTable
@@ -115,7 +115,7 @@ def mistakes_of(asked: Asked) -> Iterator[None]:
         yield
     except UsageError as error:
         text, message = asked.text("filter"), error.message
-        place = error.place or place_of_name(text, message)
+        place = error.place or span_of_name(text, message)
         if place is not None:
             # The filter was parsed without the white space around it.
             shift = len(text) - len(text.lstrip()) if error.place else 0

@@ -99,7 +99,7 @@ def tree(
     """
     from delta_sharing_client.cli import output
     from delta_sharing_client.protocol.asset_kinds import KINDS
-    from delta_sharing_client.sources.contents import assets_in, places
+    from delta_sharing_client.sources.contents import assets_in, shares_to_list
 
     if where is not None and ("/" in where or recursive or version is not None or alias is not None):
         asset_files.list_files(
@@ -108,14 +108,14 @@ def tree(
         return
     client = open_client(settings.profile)
     try:
-        found_places = list(places(client.rest, where))
+        places = list(shares_to_list(client.rest, where))
     except NotFoundError:
         if where is None or where.count(".") < 2:
             raise
         asset_files.list_files(settings, where, recursive=False, storage_option=storage_option)
         return
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for share, schema in found_places:
+    for share, schema in places:
         listed, entries = assets_in(client.rest, share, schema)
         by_kind = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import msgspec
 
 from delta_sharing_client.errors import NotFoundError, ProtocolError
+from delta_sharing_client.protocol.deviations import MALFORMED, problem_of
 from delta_sharing_client.protocol.listings import PageTokens
-from delta_sharing_client.protocol.loose import MALFORMED, problem_of
 from delta_sharing_client.protocol.names import AssetName, check_name
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request
@@ -127,7 +127,7 @@ class Catalog:
 
     def _configuration(self, share: str) -> _Configuration:
         """Return the catalog's configuration of a share, which is requested once per share."""
-        known: _Configuration | None = self._rest.known.get(("catalog", share))
+        known: _Configuration | None = self._rest.server_facts.get(("catalog", share))
         if known is None:
             request = Request(
                 method="GET",
@@ -142,7 +142,7 @@ class Catalog:
                 for name in (_PREFIX, _SEPARATOR)
             )
             known = _Configuration(prefix, unquote(separator) or _USUAL_SEPARATOR)
-            self._rest.known["catalog", share] = known
+            self._rest.server_facts["catalog", share] = known
         return known
 
     def _pages(

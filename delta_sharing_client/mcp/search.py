@@ -10,7 +10,7 @@ from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.mcp.limits import shortened
 from delta_sharing_client.protocol.asset_kinds import TABLE, AssetEntry
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.sources.contents import assets_in, places
+from delta_sharing_client.sources.contents import assets_in, shares_to_list
 from delta_sharing_client.threads import Threads
 
 # The maximum number of tables whose columns are searched; each needs a request.
@@ -27,7 +27,7 @@ def find(client: SharingClient, text: str, where: str | None) -> tuple[list[dict
         raise UsageError("'text' must have a word to search for.")
     entries = [
         (AssetName(share, entry.schema, entry.name), entry)
-        for share, schema in places(client.rest, where)
+        for share, schema in shares_to_list(client.rest, where)
         for entry in assets_in(client.rest, share, schema)[1]
     ]
     tables = [name for name, entry in entries if entry.kind is TABLE]

@@ -31,7 +31,7 @@ from delta_sharing_client.protocol.asset_kinds import KINDS, SKILL, AssetRef
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.scans import Scan
-from delta_sharing_client.sources.contents import assets_in, places
+from delta_sharing_client.sources.contents import assets_in, shares_to_list
 from delta_sharing_client.sources.traits import Trait, lack
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Tools:
                     "comment": shortened(entry.comment),
                 }
             )
-            for share, schema in places(rest, where)
+            for share, schema in shares_to_list(rest, where)
             for entry in assets_in(rest, share, schema)[1]
         ]
         return self._page("assets", assets, offset)

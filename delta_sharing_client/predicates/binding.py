@@ -22,7 +22,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.advice import backticks_advice, quoted
 from delta_sharing_client.predicates.meaning import evaluate
-from delta_sharing_client.predicates.places import Place
+from delta_sharing_client.predicates.text_spans import Span
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -172,7 +172,7 @@ class _Binder:
                 return expression
         raise TypeError(f"not a predicate: {type(expression).__name__}")
 
-    def _check_string(self, text: str, place: Place) -> None:
+    def _check_string(self, text: str, place: Span) -> None:
         if self._names.may_mean(text):
             refused = UsageError(
                 f"The filter has the name of a column, '{text}', in double quotes, which enclose strings here. "

@@ -19,8 +19,8 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
 from delta_sharing_client.predicates.advice import advice, backticks_advice, quoted
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
-from delta_sharing_client.predicates.places import Place, Rewritten, place_of_name
 from delta_sharing_client.predicates.string_literals import is_double_quoted, shield, unshield, without_literals
+from delta_sharing_client.predicates.text_spans import Rewritten, Span, span_of_name
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -72,7 +72,7 @@ def parse_sql(text: str) -> Expression:
     ``CAST(constant AS type)`` are constants too. Raises ``UsageError`` if the text is not a condition, or uses
     unsupported SQL, which the message names.
     """
-    quoted: tuple[tuple[str, Place], ...] = ()
+    quoted: tuple[tuple[str, Span], ...] = ()
     try:
         shielded, quoted = shield(text)
         tree: Any = sqlglot.parse_one(shielded.text, read="databricks", into=exp.Condition)
@@ -84,10 +84,10 @@ def parse_sql(text: str) -> Expression:
             more = more or _SUPPORTED
         elif quoted and "backticks" not in error.message:
             more = more or backticks_advice(quoted[0][0])
-        origin = error.place and shielded.place(*error.place) if isinstance(error, _Unsupported) else error.place
+        origin = error.place and shielded.span(*error.place) if isinstance(error, _Unsupported) else error.place
         origin = origin or next((span for string, span in quoted if f"'{string}'" in error.message), None)
         refused = UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip())
-        refused.place = place or place_of_name(text, error.message) or origin
+        refused.place = place or span_of_name(text, error.message) or origin
         raise refused from None
     except sqlglot.errors.SqlglotError as error:
         more, place = _advice(text)
@@ -103,20 +103,20 @@ def parse_sql(text: str) -> Expression:
         raise UsageError(f"The filter {_shorten(text)} is nested too deep. Use fewer levels of parentheses.") from None
 
 
-def _advice(text: str) -> tuple[str, Place | None]:
+def _advice(text: str) -> tuple[str, Span | None]:
     """Return advice on the filter ``text``, and the part of the text that it is about."""
     written = without_literals(text)
     sentence, place = advice(written.text)
-    return sentence, None if place is None else written.place(*place)
+    return sentence, None if place is None else written.span(*place)
 
 
-def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Place | None:
+def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Span | None:
     """Return the position where sqlglot stopped, in the original text; ``None`` if it does not report it."""
     problems: list[dict[str, Any]] = getattr(error, "errors", [])
     before, stopped = (str((problems[0] if problems else {}).get(key) or "") for key in ("start_context", "highlight"))
     # The context begins a hundred characters before the position where sqlglot stopped, or at the start of the text.
     start = shielded.text.find(before + stopped)
-    return shielded.place(start + len(before), start + len(before) + len(stopped)) if stopped and start >= 0 else None
+    return shielded.span(start + len(before), start + len(before) + len(stopped)) if stopped and start >= 0 else None
 
 
 # === Predicates ===

@@ -7,13 +7,13 @@ import re
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.functions import constant_type
-from delta_sharing_client.predicates.places import Place, Rewritten
+from delta_sharing_client.predicates.text_spans import Rewritten, Span
 
 
-def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Place], ...]]:
+def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Span], ...]]:
     """Replace the content of every string literal with hexadecimal digits, which no SQL parser interprets, and a number
     such as 1.5BD with the cast of a literal. Also return the strings in double quotes, with their positions."""
-    double_quoted: list[tuple[str, Place]] = []
+    double_quoted: list[tuple[str, Span]] = []
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from delta_sharing_client.columns import ColumnPath, parse_path, quote_name
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
-from delta_sharing_client.predicates.places import Place
+from delta_sharing_client.predicates.text_spans import Span
 from delta_sharing_client.predicates.value_kinds import Kind, kind_of
 from delta_sharing_client.predicates.values import (
     Day,
@@ -360,7 +360,7 @@ class DoubleQuoted(Expression):
     in most dialects, so binding, which removes this node, refuses those that are names of columns."""
 
     child: Expression
-    texts: tuple[tuple[str, Place], ...]
+    texts: tuple[tuple[str, Span], ...]
 
     def __str__(self) -> str:
         return str(self.child)

@@ -24,6 +24,7 @@ from delta_sharing_client.delta.listed_files import SharedValues
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.http.retry import RETRIED_STATUSES, Transient
 from delta_sharing_client.options import ResponseFormat, TableFormat
+from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.line_blocks import LineBlock
 from delta_sharing_client.protocol.lines import (
     NOTHING,
@@ -39,7 +40,6 @@ from delta_sharing_client.protocol.lines import (
     read_parquet,
     read_protocol,
 )
-from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import (
     CHANGES_OF_VIEWS,
     END_STREAM_ACTION,
@@ -137,7 +137,7 @@ class CheckedResponse:
         subject: Subject,
         rules: ResponseRules,
         headers: Mapping[str, str],
-        loosened: Loosened,
+        deviations: Deviations,
         blocks: Iterator[LineBlock],
         close: Callable[[], None],
     ) -> None:
@@ -147,10 +147,10 @@ class CheckedResponse:
         self._subject = subject
         self._rules = rules
         self._headers = headers
-        self._loosened = loosened
+        self._loosened = deviations
         self._is_view = promises(headers, CHANGES_OF_VIEWS)
         self._lives = UrlLives(headers.get("Date"))
-        self._decoder = Lines(subject, loosened, self._lives)
+        self._decoder = Lines(subject, deviations, self._lives)
         self._number = 0  # the number of the last line
         self._share = SharedValues()
         self._close = close

@@ -32,8 +32,8 @@ from delta_sharing_client.http.error_responses import Refusal, html_page
 from delta_sharing_client.http.retry import Transient, http_date
 from delta_sharing_client.instants import steady_ms
 from delta_sharing_client.options import ResponseFormat
+from delta_sharing_client.protocol.deviations import MALFORMED, Deviations, problem_of
 from delta_sharing_client.protocol.line_blocks import LineBlock
-from delta_sharing_client.protocol.loose import MALFORMED, Loosened, problem_of
 from delta_sharing_client.redact import scrub
 from delta_sharing_client.shortcuts import SHORTCUTS
 
@@ -227,12 +227,12 @@ class UrlLives:
 
 
 class Lines:
-    """Decodes the blocks of one response, and counts its deviations from the protocol in ``loosened``. ``lives`` has
+    """Decodes the blocks of one response, and counts its deviations from the protocol in ``deviations``. ``lives`` has
     the lifetimes of its URLs."""
 
-    def __init__(self, subject: Subject, loosened: Loosened, lives: UrlLives) -> None:
+    def __init__(self, subject: Subject, deviations: Deviations, lives: UrlLives) -> None:
         self._subject = subject
-        self._loosened = loosened
+        self._loosened = deviations
         self._lives = lives
         self._blank = 0
         self._has_content = False
@@ -350,7 +350,7 @@ def format_of(line: ProtocolLine) -> ResponseFormat | None:
     return ResponseFormat.PARQUET if line.min_reader_version is not None else None
 
 
-def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loosened: Loosened) -> Protocol:
+def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, deviations: Deviations) -> Protocol:
     """Return the protocol action of a line; raise ``UnsupportedFeatureError`` for a newer version of the parquet
     format."""
     if expected is ResponseFormat.DELTA:
@@ -359,7 +359,7 @@ def read_protocol(line: ProtocolLine, expected: ResponseFormat, table: str, loos
         protocol = line.delta_protocol
         if protocol.min_reader_version == _FEATURES_VERSION and protocol.reader_features is None:
             # The reference server omits an empty list.
-            loosened.note("'readerFeatures' is missing for 'minReaderVersion' 3 and is read as an empty list")
+            deviations.note("'readerFeatures' is missing for 'minReaderVersion' 3 and is read as an empty list")
             return msgspec.structs.replace(protocol, reader_features=[])
         return protocol
     if line.min_reader_version is None:

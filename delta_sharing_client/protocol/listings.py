@@ -31,7 +31,7 @@ from delta_sharing_client.protocol.asset_kinds import (
     AssetRef,
     ItemT,
 )
-from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode, problem_of
+from delta_sharing_client.protocol.deviations import MALFORMED, Deviations, decode, problem_of
 from delta_sharing_client.protocol.messages import (
     ItemsPage,
     ModelVersionItem,
@@ -374,9 +374,9 @@ class Listings(Transport):
         """Send ``request``, and return its response, which must be one JSON value of the type ``response``; raise
         ``ProtocolError`` otherwise."""
         _, body = self.fetch(request)
-        loosened = Loosened(request.doing)
+        deviations = Deviations(request.doing)
         try:
-            return decode(body, response, loosened)
+            return decode(body, response, deviations)
         except MALFORMED as error:
             page = html_page(body, self.secrets())
             described = f"({problem_of(error)})" if body.strip() else "(an empty body)"
@@ -388,7 +388,7 @@ class Listings(Transport):
                 )
             raise ProtocolError(f"{request.doing}: {problem}.", table=request.table) from None
         finally:
-            loosened.tell()
+            deviations.tell()
 
     def _list(self, path: tuple[str, ...], kind: type[T], doing: str) -> list[T]:
         return [item for page in self.pages(path, ItemsPage, doing) for item in _items(page.items or [], kind, doing)]
@@ -436,15 +436,15 @@ class PageTokens:
 def _items(listed: list[msgspec.Raw], kind: type[T], doing: str) -> list[T]:
     """Return the items that can be decoded, and log a warning for the others; ``ProtocolError`` if none can be."""
     items: list[T] = []
-    loosened = Loosened(doing)
+    deviations = Deviations(doing)
     broken = ""
     for number, raw in enumerate(listed, 1):
         try:
-            items.append(decode(raw, kind, loosened))
+            items.append(decode(raw, kind, deviations))
         except MALFORMED as error:
             broken = f"item {number} of the response cannot be read: {problem_of(error)}"
             _log.warning("%s: %s. It is left out.", doing, broken)
-    loosened.tell()
+    deviations.tell()
     if broken and not items:
         raise ProtocolError(f"{doing}: {broken}. No other item can be read; ask the data provider.")
     return items

@@ -15,8 +15,8 @@ from delta_sharing_client.errors import NotFoundError, ProtocolError, RequestErr
 from delta_sharing_client.http.request_limits import Interrupt
 from delta_sharing_client.http.retry import NOT_IMPLEMENTED
 from delta_sharing_client.options import ResponseFormat, choice
+from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.line_order import ResponseRules, TableHead
-from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import (
     ASYNCHRONOUS,
     CHANGES_OF_VIEWS,
@@ -208,8 +208,8 @@ def table_metadata(
 
 
 def _head(transport: Transport, request: Request, rules: ResponseRules) -> TableHead:
-    loosened = Loosened(request.doing)
-    response = ask_once(transport, request, rules, loosened)
+    deviations = Deviations(request.doing)
+    response = ask_once(transport, request, rules, deviations)
     try:
         if response.status is not None or next(response.actions(), None) is not None:
             raise ProtocolError(
@@ -219,7 +219,7 @@ def _head(transport: Transport, request: Request, rules: ResponseRules) -> Table
         return response.head
     finally:
         response.close()
-        loosened.tell()
+        deviations.tell()
 
 
 def query_table(

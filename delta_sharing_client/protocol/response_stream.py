@@ -30,6 +30,7 @@ from delta_sharing_client.http.body import in_bulk
 from delta_sharing_client.http.error_responses import Refusal, error_in
 from delta_sharing_client.http.request_limits import Interrupt
 from delta_sharing_client.http.retry import Transient
+from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.line_blocks import split_blocks
 from delta_sharing_client.protocol.line_order import CheckedResponse, ResponseRules, TableHead, sooner
 from delta_sharing_client.protocol.lines import (
@@ -38,7 +39,6 @@ from delta_sharing_client.protocol.lines import (
     Subject,
 )
 from delta_sharing_client.protocol.listings import PageTokens
-from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import check_file_id_hash
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
@@ -78,7 +78,7 @@ class ResponseStream:
         self._interrupt = Interrupt() if interrupt is None else interrupt
         self._transport = transport.operation(self._interrupt)
         self._rules = rules
-        self._loosened = Loosened(f"Querying {rules.table}")
+        self._loosened = Deviations(f"Querying {rules.table}")
         self._count = 0
         self._make_request = make_request
         self._query_id: str | None = None
@@ -205,7 +205,7 @@ class ResponseStream:
                 )
 
 
-def ask_once(transport: Transport, request: Request, rules: ResponseRules, loosened: Loosened) -> CheckedResponse:
+def ask_once(transport: Transport, request: Request, rules: ResponseRules, deviations: Deviations) -> CheckedResponse:
     """Send ``request`` once, and return the response after reading its head. Raises the errors of ``Transport.attempt``
     and ``CheckedResponse``."""
     response = transport.attempt(request)
@@ -217,7 +217,7 @@ def ask_once(transport: Transport, request: Request, rules: ResponseRules, loose
         content_type=response.headers.get("Content-Type", "no content type"),
     )
     blocks = split_blocks(in_bulk(transport.chunks(response, request)))
-    checked = CheckedResponse(subject, rules, response.headers, loosened, blocks, response.close)
+    checked = CheckedResponse(subject, rules, response.headers, deviations, blocks, response.close)
     try:
         checked.begin()
         if checked.status is None:

@@ -21,8 +21,8 @@ from delta_sharing_client.protocol.asset_kinds import (
     TABLE,
     AssetRef,
 )
+from delta_sharing_client.protocol.deviations import MALFORMED, Deviations, decode
 from delta_sharing_client.protocol.listings import UNKNOWN_ENDPOINT, Listings
-from delta_sharing_client.protocol.loose import MALFORMED, Loosened, decode
 from delta_sharing_client.protocol.messages import (
     VERSION_HEADER,
     TemporaryCredentials,
@@ -223,12 +223,12 @@ def _table_request(
 
 def _version_in(body: bytes, doing: str) -> int | None:
     """Return the version in a JSON body, where some servers state it, or ``None``."""
-    loosened = Loosened(doing)
+    deviations = Deviations(doing)
     try:
-        version = decode(body, VersionResponse, loosened).version
+        version = decode(body, VersionResponse, deviations).version
     except MALFORMED:
         return None
     if version is not None:
-        loosened.note(f"the version is in the body and not in the header {VERSION_HEADER}")
-    loosened.tell()
+        deviations.note(f"the version is in the body and not in the header {VERSION_HEADER}")
+    deviations.tell()
     return version

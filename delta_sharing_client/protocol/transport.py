@@ -110,7 +110,7 @@ class Transport:
         self._last_agent, self._headers = _additions(options)
         self.deadline = Deadline(None)
         # Values that are requested only once; copies share them.
-        self.known: dict[tuple[str, object], Any] = {}
+        self.server_facts: dict[tuple[str, object], Any] = {}
         self._interrupt: Interrupt | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -298,7 +298,7 @@ class Transport:
             _log.debug("%s: %s (query id %s)", doing, failure, query_id)
             raise
         if not is_redirect and limits.is_here is not None:
-            self._server.places.add(limits.is_here)
+            self._server.reached_here.add(limits.is_here)
         _log.debug("%s: %s %s (query id %s)", doing, request.method, response.status, query_id)
         return response
 
@@ -360,7 +360,7 @@ class _Server:
         # ``profile`` changes when a new token is written to the profile's file; ``given`` never changes.
         self.given = self.profile = profile
         # True if the server responded from this machine, false if from another one; both if its name leads to both.
-        self.places: set[bool] = set()
+        self.reached_here: set[bool] = set()
         self._sessions: Sessions | None = None
 
     def __getstate__(self) -> tuple[Profile, Profile]:
@@ -380,8 +380,8 @@ class _Server:
 
     @property
     def is_here(self) -> bool:
-        if self.places:
-            return self.places == {True}
+        if self.reached_here:
+            return self.reached_here == {True}
         # No response has shown it yet; through a proxy, none ever does. A name below localhost may be another machine.
         host = urlsplit(self.profile.endpoint).hostname or ""
         return is_loopback(host) and not host.endswith(".localhost")

@@ -38,7 +38,7 @@ from delta_sharing_client.int96 import instants
 from delta_sharing_client.options import InvalidText, VariantAs
 from delta_sharing_client.parquet.field_ids import FIELD_ID, NameMapping, has_ids, with_ids
 from delta_sharing_client.plan.read_columns import output_type
-from delta_sharing_client.read.absent import absent, has_default, nulls
+from delta_sharing_client.read.missing_columns import has_default, missing_column, nulls
 from delta_sharing_client.read.text import check_text, expanded, first_invalid, replaced
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -111,7 +111,7 @@ class FileColumn:
 
         ``others`` are the names of the other columns, for the error. Raises ``DataError`` if the table forbids nulls.
         """
-        array = absent(self.field, self.type, length)
+        array = missing_column(self.field, self.type, length)
         if not self.field.nullable and array.null_count:
             shown = ", ".join(map(repr, others[:_MOST_SHOWN])) + (", ..." if len(others) > _MOST_SHOWN else "")
             raise DataError(
@@ -465,7 +465,7 @@ def _without_default(item: StructField) -> StructField:
 
 
 def _absent(item: StructField, arrow: pa.DataType) -> MaybeConvert:
-    return (lambda array: absent(item, arrow, len(array))) if has_default(item) else None
+    return (lambda array: missing_column(item, arrow, len(array))) if has_default(item) else None
 
 
 def _struct_converter(

@@ -20,8 +20,8 @@ from delta_sharing_client.errors import check_memory
 from delta_sharing_client.parquet.chunks import Chunks, Plain
 from delta_sharing_client.predicates.skipping import Statistics, compile_skipping
 from delta_sharing_client.predicates.tree import Expression
-from delta_sharing_client.read.absent import has_default
 from delta_sharing_client.read.align import Aligner
+from delta_sharing_client.read.missing_columns import has_default
 
 
 class RowGroupBounds:

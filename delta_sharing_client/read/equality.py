@@ -24,9 +24,9 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import open_file
 from delta_sharing_client.parquet.reader import ARROW_ERRORS, open_reader
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
-from delta_sharing_client.read.absent import nulls
 from delta_sharing_client.read.align import Aligner
 from delta_sharing_client.read.layout import delete_column
+from delta_sharing_client.read.missing_columns import nulls
 
 
 class DeletedValues:

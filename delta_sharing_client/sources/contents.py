@@ -19,7 +19,7 @@ ICEBERG = "iceberg"
 
 def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
     """Return the formats that the server states; empty if it states none. They are requested only once."""
-    stated: tuple[str, ...] | None = rest.known.get(("formats", table))
+    stated: tuple[str, ...] | None = rest.server_facts.get(("formats", table))
     if stated is None:
         try:
             stated = rest.stated_table(table).formats
@@ -33,7 +33,7 @@ def stated_formats(rest: RestClient, table: AssetName) -> tuple[str, ...]:
 
 def known_formats(rest: RestClient, table: AssetName, formats: tuple[str, ...]) -> None:
     """Remember the formats of a table for ``stated_formats``."""
-    rest.known["formats", table] = formats
+    rest.server_facts["formats", table] = formats
 
 
 def schemas_of_share(rest: RestClient, share: str) -> list[Schema]:
@@ -69,7 +69,7 @@ def assets_in(rest: RestClient, share: str, schema: str | None = None) -> tuple[
     return rest.list_everything(share, schema, tables)
 
 
-def places(rest: RestClient, where: str | None) -> Iterator[tuple[str, str | None]]:
+def shares_to_list(rest: RestClient, where: str | None) -> Iterator[tuple[str, str | None]]:
     """Yield each share to list, with ``None`` for all of its schemas; if ``where`` is given, only the result of
     ``share_and_schema``."""
     if where is None:

@@ -32,7 +32,7 @@ from delta_sharing_client.iceberg.table_scan import OpenedTable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.protocol.loose import MALFORMED
+from delta_sharing_client.protocol.deviations import MALFORMED
 from delta_sharing_client.run.batches import Batches
 from mock_server.iceberg_avro import avro_block
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of, planned

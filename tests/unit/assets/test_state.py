@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from delta_sharing_client import local_folder, part_file
-from delta_sharing_client.assets import notes
-from delta_sharing_client.assets.notes import Note, line_of
+from delta_sharing_client.assets import written_files
 from delta_sharing_client.assets.state import Origin, State
+from delta_sharing_client.assets.written_files import WrittenFile, line_of
 from delta_sharing_client.errors import UsageError
 
-NOTE = Note("a" * 32, "1" * 32, '"1"', 3, 5)
+NOTE = WrittenFile("a" * 32, "1" * 32, '"1"', 3, 5)
 OURS, THEIRS = Origin("a" * 32, "1" * 32), Origin("b" * 32, "2" * 32)
 LARGE = bytes(range(200))
 FILES = {"x": b"one", "deep/er/y": b"two", "large": LARGE}
@@ -323,11 +323,11 @@ def test_note_that_leads_elsewhere_is_ignored(here: pathlib.Path, tmp_path: path
 )
 def test_line_that_no_download_wrote_is_ignored(here: pathlib.Path, line: bytes) -> None:
     (here / STATE).mkdir(parents=True)
-    good = line_of("y", Note(*OURS, "e", 3, 4))
+    good = line_of("y", WrittenFile(*OURS, "e", 3, 4))
     (here / STATE / "files.jsonl").write_bytes(line + b"\n" + good + line)
 
     with contextlib.closing(State(here, OURS)) as state:
-        assert [path for path, _ in state.notes] == ["y"]
+        assert [path for path, _ in state.written_files] == ["y"]
     download(here, {"x": b"one"})
     assert [note[0] for note in notes_of(here)] == ["y", "x"]
 
@@ -486,9 +486,9 @@ def test_name_that_the_system_refuses_is_an_error_of_ours(here: pathlib.Path) ->
 
 
 def test_paths_with_one_hash_do_not_share_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "hash", lambda path: 7, raising=False)
+    monkeypatch.setattr(written_files, "hash", lambda path: 7, raising=False)
     file = io.BytesIO(line_of("a", NOTE) + line_of("b", NOTE))
-    found = notes.Notes(file)
+    found = written_files.WrittenFiles(file)
     assert (found.get("a"), found.get("b"), found.is_tidy) == (None, NOTE, False)
     # Another program has emptied the file meanwhile.
     file.truncate(0)

@@ -14,7 +14,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.places import place_of_name
+from delta_sharing_client.predicates.text_spans import span_of_name
 from tests.quota import meets, met
 
 SCHEMA = pa.schema(
@@ -114,7 +114,7 @@ def test_error_for_a_common_mistake_shows_a_corrected_form(mistake: str, advice:
     assert "Supported are" not in str(caught.value)
     assert re.search(r"SQL syntax|_h[0-9a-f]{2}|sqlglot|\b(?!DuckDB)[A-Z][a-z]+[A-Z]\w+", str(caught.value)) is None
     bind(parse_filter(right), SCHEMA)
-    place = caught.value.place or place_of_name(mistake, caught.value.message)
+    place = caught.value.place or span_of_name(mistake, caught.value.message)
     # Errors about an empty filter or a value of the wrong type state no position in the text.
     assert (place is None) is (mistake in ("", "amount % 2"))
     assert place is None or 0 <= place[0] < place[1] <= len(mistake)

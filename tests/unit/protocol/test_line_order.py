@@ -33,10 +33,10 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines
+from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.line_blocks import LineBlock
 from delta_sharing_client.protocol.line_order import CheckedResponse, ResponseRules, unreadable
 from delta_sharing_client.protocol.lines import Subject, UrlLives
-from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.names import AssetName
 
 DELTA, PARQUET = ResponseFormat.DELTA, ResponseFormat.PARQUET
@@ -73,7 +73,7 @@ class Response:
             subject,
             ResponseRules(**rules),
             CaseInsensitiveDict(VERSION if headers is None else headers),
-            Loosened("Querying s.d.t"),
+            Deviations("Querying s.d.t"),
             self,
             lambda: None,
         )

@@ -19,10 +19,10 @@ from delta_sharing_client.errors import ProtocolError
 from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.protocol import lines as wire_lines
+from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.line_blocks import LineBlock, split_blocks
 from delta_sharing_client.protocol.line_order import ResponseRules
 from delta_sharing_client.protocol.lines import Line
-from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.response_stream import ask_once
 from delta_sharing_client.protocol.transport import Request
 from tests.quota import meets, met
@@ -155,12 +155,12 @@ HEADS = {
 def listing(body, is_cut, form=ResponseFormat.DELTA, operation=Operation.SNAPSHOT):
     """Return the files, the error and the deviations that a client reads from ``body``, whole or in two parts."""
     cut = body.find(b"\n") + 1 if is_cut else 0
-    loosened = Loosened("x")
+    deviations = Deviations("x")
     reply = SimpleNamespace(status=200, headers={"Delta-Table-Version": "3"}, close=lambda: None)
     chunks = [HEADS[form], body[:cut], body[cut:]]
     transport = SimpleNamespace(attempt=lambda _: reply, chunks=lambda *_: chunks, secrets=list)
     rules = ResponseRules(table="s.s.t", operation=operation, formats=(ResponseFormat.DELTA,))
-    response = ask_once(transport, Request(method="POST", path=("t",), doing="Asking"), rules, loosened)
+    response = ask_once(transport, Request(method="POST", path=("t",), doing="Asking"), rules, deviations)
     files, error = [], None
     try:
         for block in response.actions():
@@ -168,7 +168,7 @@ def listing(body, is_cut, form=ResponseFormat.DELTA, operation=Operation.SNAPSHO
     except (Transient, ds.DeltaSharingError) as failure:
         cause = failure.error if isinstance(failure, Transient) else failure
         error = type(failure), type(cause), str(cause)
-    return files, error, response.end, response.first_renewal, response._number, loosened.counts
+    return files, error, response.end, response.first_renewal, response._number, deviations.counts
 
 
 @pytest.mark.parametrize("form", list(HEADS))
@@ -197,7 +197,7 @@ def test_only_blocks_with_an_error_are_decoded_line_by_line(monkeypatch, odd):
         ([report], 0),
     ):
         decoded = (
-            list(lines(mock.Mock(), Loosened("x"), mock.Mock()).of(LineBlock(b"\n".join(text), True), 0))
+            list(lines(mock.Mock(), Deviations("x"), mock.Mock()).of(LineBlock(b"\n".join(text), True), 0))
             if text
             else []
         )
@@ -265,7 +265,7 @@ def test_line_with_two_objects_does_not_hide_a_broken_line(halves, between):
 
 def response_lines():
     subject = wire_lines.Subject(doing="x", table="t", secrets=list, status=200, content_type="text/x")
-    return wire_lines.Lines(subject, Loosened("x"), wire_lines.UrlLives(None))
+    return wire_lines.Lines(subject, Deviations("x"), wire_lines.UrlLives(None))
 
 
 def test_lines_are_decoded_singly_without_the_shortcut(monkeypatch):

@@ -26,7 +26,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.http.body import Response
 from delta_sharing_client.options import ReadOptions
-from delta_sharing_client.protocol import loose
+from delta_sharing_client.protocol import deviations
 from delta_sharing_client.protocol.listings import PageTokens, _nearest
 from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table
 from delta_sharing_client.protocol.profile import Profile
@@ -222,7 +222,7 @@ def test_version_header_name_is_case_insensitive(server, rest, wire, table):
 @pytest.mark.parametrize("value", [3, "3"])
 def test_version_may_be_in_the_body_only(server, rest, wire, table, name, value, caplog, monkeypatch):
     """delta-sharing-gateway responds {"deltaTableVersion": 3}, without a header."""
-    monkeypatch.setattr(loose, "_said", set())
+    monkeypatch.setattr(deviations, "_said", set())
     server.on("GET", f"{T}/version", wire.as_json({name: value}))
 
     assert rest.table_version(table) == 3

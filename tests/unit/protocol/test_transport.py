@@ -20,10 +20,10 @@ from delta_sharing_client.http import logins, retry, sessions
 from delta_sharing_client.http.request_limits import Interrupt, RequestLimits, shut
 from delta_sharing_client.http.sessions import Session
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol import deviations, response_stream
 from delta_sharing_client.protocol import fresh_urls as protocol_urls
-from delta_sharing_client.protocol import loose, response_stream
+from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
-from delta_sharing_client.protocol.loose import Loosened
 from delta_sharing_client.protocol.messages import version_header
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
@@ -335,14 +335,14 @@ def test_url_is_old_once_its_renewal_time_is_reached(monkeypatch, renew_at, is_o
 
 
 def test_number_of_logged_deviations_is_limited(monkeypatch, caplog):
-    monkeypatch.setattr(loose, "_said", set())
-    monkeypatch.setattr(loose, "_MAX_SAID", 2)
+    monkeypatch.setattr(deviations, "_said", set())
+    monkeypatch.setattr(deviations, "_MAX_SAID", 2)
     for doing in ("one", "one", "two", "three"):
-        loosened = Loosened(doing)
-        loosened.note("x")
-        loosened.tell()
-        assert not loosened.counts
-        loosened.tell()
+        found = Deviations(doing)
+        found.note("x")
+        found.tell()
+        assert not found.counts
+        found.tell()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["one", "two"]
 
 

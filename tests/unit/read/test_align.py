@@ -21,7 +21,7 @@ from delta_sharing_client.delta.data_types import PrimitiveType, StructField, St
 from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
-from delta_sharing_client.read import absent
+from delta_sharing_client.read import missing_columns
 from delta_sharing_client.read import text as text_check
 from delta_sharing_client.read.align import Aligner, FileColumn, checker
 from tests.quota import meets, met
@@ -330,8 +330,8 @@ def test_null_in_a_not_null_field_is_refused() -> None:
     ids=str,
 )
 def test_structs_with_not_null_fields_require_values(kind: pa.DataType, is_required: bool) -> None:
-    assert absent._requires_values(kind) is is_required
-    assert absent.nulls(2, kind).null_count == 2
+    assert missing_columns._requires_values(kind) is is_required
+    assert missing_columns.nulls(2, kind).null_count == 2
 
 
 def test_null_in_a_not_null_column_is_refused() -> None:

@@ -27,7 +27,7 @@ def has_default(item: StructField) -> bool:
     return item.metadata.get(INITIAL_DEFAULT_KEY) is not None
 
 
-def absent(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
+def missing_column(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
     """Return ``length`` values of the type ``arrow`` for a column that a file does not have.
 
     Raises ``DataError`` if the default is not a value of the type, or a NOT NULL field of a struct has no default.
@@ -38,7 +38,7 @@ def absent(item: StructField, arrow: pa.DataType, length: int) -> pa.Array:
     if not isinstance(item.type, StructType):
         return pa.repeat(_scalar(item, arrow, default), length)
     # A struct's default is an empty struct: its fields have their own defaults.
-    children = [absent(field, arrow.field(place).type, length) for place, field in enumerate(item.type.fields)]
+    children = [missing_column(field, arrow.field(place).type, length) for place, field in enumerate(item.type.fields)]
     for field, child in zip(item.type.fields, children, strict=True):
         if child.null_count and not field.nullable:
             raise DataError(

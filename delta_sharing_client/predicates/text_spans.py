@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-Place = tuple[int, int]
+Span = tuple[int, int]
 """The position of the first character, and the position after the last one."""
 
 # Literals and comments, which are not names; text in backticks is a name.
@@ -35,13 +35,13 @@ class Rewritten:
         self._starts += range(start, stop)
         self._stops += range(start + 1, stop + 1)
 
-    def place(self, start: int, stop: int) -> Place | None:
+    def span(self, start: int, stop: int) -> Span | None:
         """Return the original position of ``text[start:stop]``; ``None`` if it is empty or beyond the text."""
         stop = min(stop, len(self._stops))
         return (self._starts[start], self._stops[stop - 1]) if 0 <= start < stop else None
 
 
-def place_of_name(text: str, message: str) -> Place | None:
+def span_of_name(text: str, message: str) -> Span | None:
     """Return the position in the filter ``text``, outside of literals, of the first name that ``message`` quotes and
     ``text`` contains; ``None`` if there is none."""
     names = Rewritten(text, _NO_NAME, lambda match: "\0" * len(match[0]))
@@ -50,5 +50,5 @@ def place_of_name(text: str, message: str) -> Place | None:
         for name in (f"`{quoted.replace('`', '``')}`", quoted):
             name_match = re.search(rf"(?<![\w`]){re.escape(name)}(?![\w`])", names.text, re.IGNORECASE)
             if name_match is not None:
-                return names.place(*name_match.span())
+                return names.span(*name_match.span())
     return None

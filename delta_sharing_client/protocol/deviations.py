@@ -34,7 +34,7 @@ _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class Loosened:
+class Deviations:
     """Counts values that deviate from the protocol, by field; ``tell`` logs them in one line."""
 
     def __init__(self, doing: str) -> None:
@@ -64,13 +64,13 @@ class Loosened:
         self.counts.clear()
 
 
-def decode(data: bytes | msgspec.Raw, expected: type[T], loosened: Loosened) -> T:
+def decode(data: bytes | msgspec.Raw, expected: type[T], deviations: Deviations) -> T:
     """Decode JSON as ``expected``, strictly or else leniently. Raises one of ``MALFORMED`` if both fail."""
     try:
         return msgspec.json.decode(data, type=expected)
     except MALFORMED as error:
         try:
-            return loosened.decode(data, expected)
+            return deviations.decode(data, expected)
         except MALFORMED:
             pass
         raise error

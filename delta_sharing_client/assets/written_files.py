@@ -24,7 +24,7 @@ _LONGEST_LINE = 64 * 1024
 _FACTS = [str, str, str, int, int]
 
 
-class Note(NamedTuple):
+class WrittenFile(NamedTuple):
     """A record of a file.
 
     Attributes
@@ -44,9 +44,9 @@ class Note(NamedTuple):
     mtime_ns: int
 
 
-def line_of(path: str, note: Note | None) -> bytes:
+def line_of(path: str, record: WrittenFile | None) -> bytes:
     """Return the line that records a file, or its removal."""
-    fields = [path, *(note or ())]
+    fields = [path, *(record or ())]
     try:
         return msgspec.json.encode(fields) + b"\n"
     except UnicodeEncodeError:
@@ -54,30 +54,29 @@ def line_of(path: str, note: Note | None) -> bytes:
         return json.dumps(fields).encode() + b"\n"
 
 
-class Notes:
-    """The notes that were in an open ``file`` when this object was created; ``None`` for no notes. Each takes 16 bytes
-    of memory."""
+class WrittenFiles:
+    """The records of an open ``file`` when this object was created; or ``None``. Each takes 16 bytes of memory."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
         self._keys, self._places = array("q"), array("q")
         self.is_tidy = True
-        """Whether each line is the note of a different file, and no line is unreadable or records a removal."""
+        """Whether each line is the record of a different file, and no line is unreadable or records a removal."""
         if file is not None:
             self._index(file)
 
-    def get(self, path: str) -> Note | None:
-        """Return the note of a file, if any."""
+    def get(self, path: str) -> WrittenFile | None:
+        """Return the record of a file, if any."""
         key = hash(path)
         at = bisect.bisect_left(self._keys, key)
         if self._file is None or at == len(self._keys) or self._keys[at] != key:
             return None
-        note = self._at(self._places[at])
-        # If another path has the same hash, the file counts as having no note.
-        return note[1] if note is not None and note[0] == path else None
+        record = self._at(self._places[at])
+        # If another path has the same hash, the file counts as having no record.
+        return record[1] if record is not None and record[0] == path else None
 
-    def __iter__(self) -> Iterator[tuple[str, Note]]:
-        """Iterate over the paths that have a note, and their notes."""
+    def __iter__(self) -> Iterator[tuple[str, WrittenFile]]:
+        """Iterate over the paths that have a record, and their records."""
         for place in self._places:
             line = self._at(place)
             if line is not None and line[1] is not None:
@@ -85,15 +84,15 @@ class Notes:
 
     def write_tidy(self, out: IO[bytes]) -> None:
         """Write one line for each noted file to ``out``."""
-        for path, note in self:
-            out.write(line_of(path, note))
+        for path, record in self:
+            out.write(line_of(path, record))
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
 
-    def _at(self, place: int) -> tuple[str, Note | None] | None:
+    def _at(self, place: int) -> tuple[str, WrittenFile | None] | None:
         assert self._file is not None
         self._file.seek(place)
         return _read(self._file.readline(_LONGEST_LINE))
@@ -103,11 +102,11 @@ class Notes:
 
         keys, places, place = array("q"), array("q"), 0
         while line := lines.readline(_LONGEST_LINE):
-            note = _read(line)
-            if note is not None:
-                keys.append(hash(note[0]))
+            record = _read(line)
+            if record is not None:
+                keys.append(hash(record[0]))
                 places.append(place)
-            self.is_tidy = self.is_tidy and note is not None and note[1] is not None
+            self.is_tidy = self.is_tidy and record is not None and record[1] is not None
             place += len(line)
         if not keys:
             return
@@ -120,8 +119,8 @@ class Notes:
         self._places = array("q", np.frombuffer(places, dtype=np.int64)[order][is_last].tobytes())
 
 
-def _read(line: bytes) -> tuple[str, Note | None] | None:
-    """Return the path and the note in a line; the note is ``None`` if the file was removed. Return ``None`` for an
+def _read(line: bytes) -> tuple[str, WrittenFile | None] | None:
+    """Return the path and the record in a line; the record is ``None`` if the file was removed. Return ``None`` for an
     unreadable line."""
     try:
         fields: Any = json.loads(line) if _SURROGATE in line.lower() else _decode(line)
@@ -135,5 +134,5 @@ def _read(line: bytes) -> tuple[str, Note | None] | None:
         return name, None
     if [type(fact) for fact in facts] != _FACTS:
         return None
-    note = Note(*facts)
-    return (name, note) if note.size >= 0 else None
+    record = WrittenFile(*facts)
+    return (name, record) if record.size >= 0 else None
