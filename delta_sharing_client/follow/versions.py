@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -30,8 +30,6 @@ from delta_sharing_client.errors import (
     RequestError,
     SchemaChangeError,
 )
-from delta_sharing_client.fetch.place import UrlSource
-from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.follow.admission import VersionFiles, appended_files, change_files, file_order, units
 from delta_sharing_client.follow.follow_request import FollowRequest
 from delta_sharing_client.options import ReadOptions, ResponseFormat
@@ -39,18 +37,10 @@ from delta_sharing_client.plan.changes import plan_changes
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.plan.snapshot_files import plan_snapshot
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.line_order import TableHead
-from delta_sharing_client.protocol.query import (
-    ChangesQuery,
-    QueryRequest,
-    TableResponse,
-    query_table,
-)
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.sources.choosing import source_of
-from delta_sharing_client.sources.server_source import live_files
-from delta_sharing_client.sources.table_source import HeadRequest
+from delta_sharing_client.sources.table_source import HeadRequest, TableSource, Window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +51,7 @@ class VersionWindow:
     last: int
     versions: tuple[VersionFiles, ...]
     response_format: ResponseFormat
-    protocol: Protocol
-    urls: UrlSource
+    state_with: Callable[[ReadOptions], TableState]
     is_snapshot: bool
     plan_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -92,6 +81,10 @@ class FollowedTable:
         # These requests are repeated anyway, and must not delay the end of a query.
         self._polling = self._rest.for_read(polling, self._rest.query_id)
 
+    @property
+    def _source(self) -> TableSource:
+        return source_of(self._rest, self.request.table, self.read_options)
+
     def close(self) -> None:
         """Close the connections."""
         self._rest.close()
@@ -108,8 +101,9 @@ class FollowedTable:
             as_queries=self._operation is not Operation.STREAMING,
             row_lineage=self.request.read.row_lineage,
         )
-        with self._rest.about(self.request.table):
-            head = source_of(self._rest, self.request.table, self.read_options).head(request)
+        source = self._source
+        with source.about():
+            head = source.head(request)
             check_readable(head.protocol, head.metadata, operation=self._operation, table=self.name)
             if not head.metadata.id and self._operation is not Operation.SNAPSHOT:
                 raise ProtocolError(
@@ -129,8 +123,8 @@ class FollowedTable:
 
     def current_version(self) -> int:
         """Return the latest version of the table."""
-        table, polling = self.request.table, self._polling
-        version = source_of(polling, table, self.read_options).version(operation=Operation.STREAMING)
+        polling = source_of(self._polling, self.request.table, self.read_options)
+        version = polling.version(operation=Operation.STREAMING)
         if version < 0:
             raise ProtocolError(
                 f"Expected a table version of 0 or more, found {version}. Tell the provider of the server.",
@@ -140,7 +134,7 @@ class FollowedTable:
 
     def version_from(self, timestamp: str) -> int:
         """Return the first version at or after ``timestamp``."""
-        return self._rest.table_version(self.request.table, timestamp)
+        return self._source.version(timestamp, operation=Operation.STREAMING)
 
     # === Windows ===
 
@@ -150,14 +144,14 @@ class FollowedTable:
         Raises ``SchemaChangeError`` if the metadata at ``version`` does not fit ``stream``: it changed after the stream
         was loaded.
         """
-        query = QueryRequest(version=version)
-        response = query_table(self._rest, self.request.table, query, response_format=response_format)
-        problem = self._problem(version, response.head.protocol, response.head.metadata, stream)
+        window = self._source.window(version, None, feed=False, response_format=response_format)
+        problem = self._problem(version, window.head.protocol, window.head.metadata, stream)
         if problem is not None:
-            response.close()
+            window.close()
             raise problem
-        files = tuple(sorted(kept(live_files(response, self.request.table)), key=file_order))
-        return self._window(query, response, [VersionFiles(version, files, tuple(range(len(files))))])
+        listed = [file for block in window.blocks for file in block if isinstance(file, SharedFile)]
+        files = tuple(sorted(kept([listed]), key=file_order))
+        return self._window(window, [VersionFiles(version, files, tuple(range(len(files))))], is_snapshot=True)
 
     def tail_window(self, first: int, last: int, stream: TableHead, response_format: ResponseFormat) -> VersionWindow:
         """Return the files of the versions ``first`` to ``last`` for a stream with the metadata ``stream``.
@@ -165,27 +159,24 @@ class FollowedTable:
         A version that the stream cannot read has a ``problem`` instead of files. It is not raised here, because the
         versions before it can be read. Raises ``DataError`` if the server no longer has ``first``.
         """
-        kind = ChangesQuery if self.request.read_change_feed else QueryRequest
-        query = kind(starting_version=first, ending_version=last)
+        feed = self.request.read_change_feed
         try:
-            response = query_table(self._rest, self.request.table, query, response_format=response_format)
-            actions = list(response.actions)
+            window = self._source.window(first, last, feed=feed, response_format=response_format)
+            actions = [action for block in window.blocks for action in block]
         except RequestError as error:
             raise self._history_gone(error, first, last) from None
-        versions = self._versions(first, last, response, actions, stream)
-        return self._window(query, response, versions)
+        versions = self._versions(first, last, window.head, actions, stream)
+        return self._window(window, versions, is_snapshot=False)
 
-    def _window(
-        self, query: QueryRequest | ChangesQuery, response: TableResponse, versions: list[VersionFiles]
-    ) -> VersionWindow:
+    @staticmethod
+    def _window(window: Window, versions: list[VersionFiles], *, is_snapshot: bool) -> VersionWindow:
         return VersionWindow(
             first=versions[0].version,
             last=versions[-1].version,
             versions=tuple(versions),
-            response_format=response.head.response_format,
-            protocol=response.head.protocol,
-            urls=RefreshingUrls(self._rest, self.request.table, query, response),
-            is_snapshot=isinstance(query, QueryRequest) and query.version is not None,
+            response_format=window.head.response_format,
+            state_with=window.state_with,
+            is_snapshot=is_snapshot,
         )
 
     def plan_window(
@@ -199,14 +190,7 @@ class FollowedTable:
         """Plan the read of ``files`` of ``window`` with the metadata ``stream``, and the columns, filter and limit of
         ``asked``."""
         options = options or self.read_options
-        table = TableState(
-            name=self.name,
-            version=window.last,
-            protocol=window.protocol,
-            metadata=stream,
-            place=SignedUrls(options, self._rest.allowed_data, self.name, window.urls),
-            query_id=self._rest.query_id,
-        )
+        table = dataclasses.replace(window.state_with(options), version=window.last, metadata=stream)
         if self.request.read_change_feed:
             if window.is_snapshot:
                 files = [_as_insert(file, window.first) for file in files]
@@ -276,7 +260,7 @@ class FollowedTable:
         return high
 
     def _versions(
-        self, first: int, last: int, response: TableResponse, actions: Sequence[TableAction], stream: TableHead
+        self, first: int, last: int, head: TableHead, actions: Sequence[TableAction], stream: TableHead
     ) -> list[VersionFiles]:
         by_version: dict[int, list[SharedFile]] = {}
         problems: dict[int, DeltaSharingError] = {}
@@ -287,7 +271,7 @@ class FollowedTable:
             if problem is not None:
                 problems.setdefault(at, problem)
 
-        check(response.head.metadata_version, response.head.protocol, response.head.metadata)
+        check(head.metadata_version, head.protocol, head.metadata)
         for action in actions:
             if isinstance(action, VersionedMetadata):
                 check(action.version, None, action.metadata)

@@ -19,12 +19,12 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.http.retry import NOT_IMPLEMENTED, RETRIED_STATUSES
 from delta_sharing_client.lazy import lazy
-from delta_sharing_client.options import AccessMode
+from delta_sharing_client.options import AccessMode, ResponseFormat
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead, unreadable
 from delta_sharing_client.sources.contents import ICEBERG, known_formats, stated_formats
 from delta_sharing_client.sources.server_source import is_latest
-from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource, Window
 
 if TYPE_CHECKING:
     from delta_sharing_client.sources.iceberg_source import IcebergSource
@@ -67,6 +67,9 @@ class EitherSource(TableSource):
     def changes(self, request: ChangesRequest, purpose: Purpose) -> Feed:
         feed, access = self._listed(lambda source: source.changes(request, purpose))
         return feed if access is None else dataclasses.replace(feed, access=access)
+
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        return self._described(lambda source: source.window(first, last, feed=feed, response_format=response_format))
 
 
 class EitherFormat(EitherSource):

@@ -22,7 +22,7 @@ from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ResponseFormat, TableFormat
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead
-from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource, Window
 from delta_sharing_client.sources.traits import Trait, refusal
 
 _FORMAT = TableFormat.ICEBERG
@@ -101,6 +101,9 @@ class IcebergSource(TableSource):
 
     def changes(self, request: ChangesRequest, purpose: Purpose) -> Feed:
         raise refusal(_FORMAT, Trait.CHANGES, self.name)
+
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        raise refusal(_FORMAT, Trait.FOLLOWING, self.name)
 
     def commits(self, first: int, last: int | None) -> Sequence[Commit]:
         """Return the table's snapshots, in the order of their commits; all of them, because their ids have no order."""

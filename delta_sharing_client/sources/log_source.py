@@ -26,10 +26,11 @@ from delta_sharing_client.delta.paths import canonical_path
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
 from delta_sharing_client.instants import EPOCH, format_millis, parse_instant
+from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.sources.server_source import is_latest
-from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource, Window
 from delta_sharing_client.storage.directory_read import TableFiles
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
@@ -75,6 +76,9 @@ class LogSource(TableSource):
             first = log.snapshot(start)
             actions = list(_changes(log, files, log.commits(start, end), first))
         return Feed(state=self._state(files, first), actions=actions, access=_access(files))
+
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        return self._server.window(first, last, feed=feed, response_format=response_format)
 
     def commits(self, first: int, last: int | None) -> Sequence[Commit]:
         """Return the commits as far as the log has them."""

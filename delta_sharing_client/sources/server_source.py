@@ -22,7 +22,7 @@ from delta_sharing_client.errors import (
 )
 from delta_sharing_client.fetch.place import UrlSource
 from delta_sharing_client.fetch.signed_urls import SignedUrls
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.changes import FeedPart
 from delta_sharing_client.plan.read_columns import unbounded_paths
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState, version_number
@@ -47,6 +47,7 @@ from delta_sharing_client.sources.table_source import (
     HeadRequest,
     Purpose,
     TableSource,
+    Window,
 )
 
 
@@ -216,14 +217,29 @@ class ServerSource(TableSource):
             self._check(window.head, Operation.CHANGES)
             yield FeedPart(window.first, window.head.metadata, window.actions)
 
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        query: QueryRequest | ChangesQuery
+        if last is None:
+            query = QueryRequest(version=first)
+        else:
+            query = (ChangesQuery if feed else QueryRequest)(starting_version=first, ending_version=last)
+        response = query_table(self.rest, self.name, query, response_format=response_format)
+        urls = RefreshingUrls(self.rest, self.name, query, response)
+        return Window(
+            head=response.head,
+            blocks=live_files(response, self.name) if last is None else response.blocks,
+            close=response.close,
+            state_with=lambda options: self._state(response.head, urls, options),
+        )
+
     def commits(self, first: int, last: int | None) -> Sequence[Commit] | None:
         return None
 
     def _check(self, head: TableHead, operation: Operation) -> None:
         check_readable(head.protocol, head.metadata, operation=operation, table=str(self.name))
 
-    def _state(self, head: TableHead, urls: UrlSource | None = None) -> TableState:
-        name, options = str(self.name), self.options
+    def _state(self, head: TableHead, urls: UrlSource | None = None, options: ReadOptions | None = None) -> TableState:
+        name, options = str(self.name), options or self.options
         return TableState(
             name=name,
             version=head.version,

@@ -108,6 +108,26 @@ class Feed(_Listing):
     is_view: bool = False
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window:
+    """Versions of a table as a follower reads them: iterate over ``blocks`` to the end, or ``close``.
+
+    Attributes
+    ----------
+    head:
+        The table at the first version.
+    blocks:
+        The actions of the versions as they arrive, or each live file of a snapshot once.
+    state_with:
+        Returns the table at ``head``, with the place of the files for a read with these options.
+    """
+
+    head: TableHead
+    blocks: Generator[Sequence[TableAction], None, object]
+    close: Callable[[], None]
+    state_with: Callable[[ReadOptions], TableState]
+
+
 class Commit(NamedTuple):
     """A version in a table's history. ``info`` has what is known about the commit; ``has_feed`` says that the change
     data feed has its rows."""
@@ -157,6 +177,11 @@ class TableSource(abc.ABC):
     @abc.abstractmethod
     def changes(self, request: ChangesRequest, purpose: Purpose) -> Feed:
         """List the change data feed; in windows only for ``Purpose.READ``."""
+
+    @abc.abstractmethod
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        """Return the actions of the versions ``first`` to ``last``, for cursors and streams: those of the change data
+        feed, or the added and removed files. Without ``last``, return the files of the snapshot at ``first``."""
 
     @abc.abstractmethod
     def commits(self, first: int, last: int | None) -> Sequence[Commit] | None:

@@ -15,6 +15,8 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.delta.actions import SharedFile
+from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.planning import plan, plan_copy, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
@@ -22,7 +24,7 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
 from delta_sharing_client.sources.choosing import source_of
-from delta_sharing_client.sources.table_source import HeadRequest, Purpose, TableSource
+from delta_sharing_client.sources.table_source import HeadRequest, Purpose, TableSource, Window
 from delta_sharing_client.sources.traits import Trait, lack
 from tests.compositions.tables import write_iceberg
 from tests.tables import TableWriter, rows_of
@@ -178,6 +180,34 @@ def test_changes_are_listed_or_refused(subject: Subject) -> None:
             with pytest.raises(ds.UnsupportedFeatureError) as refused:
                 plan(subject.open(), request, purpose)
             assert str(lacking.error(subject.name)).partition(" (")[0] in str(refused.value)
+
+
+def test_window_has_its_versions_or_is_refused(subject: Subject) -> None:
+    lacking = lack(subject.table_format, Trait.FOLLOWING)
+    for first, last, feed in ((2, None, False), (2, 3, False), (2, 3, True)):
+
+        def window(first: int = first, last: int | None = last, feed: bool = feed) -> Window:
+            wanted = subject.kind.response_format
+            return subject.open().window(first, last, feed=feed, response_format=wanted)
+
+        if lacking is not None:
+            with pytest.raises(ds.UnsupportedFeatureError, match=lacking.what):
+                window()
+            continue
+        found = window()
+        state = found.state_with(ds.ReadOptions(batch_rows=7))
+        assert (found.head.version, state.version, state.place.options.batch_rows) == (2, 2, 7)
+        files = [file for block in found.blocks for file in block if isinstance(file, SharedFile)]
+        actions = sorted((file.version or 0, type(file.action).__name__) for file in files)
+        if last is None:
+            assert len(actions) == 2
+        else:
+            assert actions == [(2, "AddFile"), (2, "RemoveFile"), (3, "AddFile")]
+    if lacking is not None:
+        with pytest.raises(ds.UnsupportedFeatureError, match=lacking.what):
+            subject.open().version(operation=Operation.STREAMING)
+        with pytest.raises(ds.UnsupportedFeatureError, match=lacking.what):
+            subject.open().head(HeadRequest(operation=Operation.STREAMING))
 
 
 def test_copy_has_every_file_or_is_refused(subject: Subject) -> None:

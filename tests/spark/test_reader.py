@@ -32,11 +32,11 @@ from delta_sharing_client.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from delta_sharing_client.follow import versions as followed_table
 from delta_sharing_client.follow.admission import BatchLimits
 from delta_sharing_client.follow.follow_request import CHECKPOINT
 from delta_sharing_client.follow.follower import with_way_out
 from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.sources import server_source
 from delta_sharing_client.spark import datasource
 from delta_sharing_client.spark.datasource import (
     HAS_DATA_SOURCES,
@@ -118,7 +118,7 @@ def test_restart_works_if_the_server_has_only_latest_metadata(
     table.schema = WIDER
     table.commit(metadata=True)
     table.insert([{"id": 2, "extra": "x"}])
-    known = followed_table.table_metadata
+    known = server_source.table_metadata
 
     def latest_only(*arguments: Any, version: int | None = None, **named: Any) -> Any:
         head = known(*arguments, **named)
@@ -126,7 +126,7 @@ def test_restart_works_if_the_server_has_only_latest_metadata(
             raise ProtocolError(f"asked for version {version}, found version {head.version}")
         return head
 
-    monkeypatch.setattr(followed_table, "table_metadata", latest_only)
+    monkeypatch.setattr(server_source, "table_metadata", latest_only)
     again = stream_reader(lake, startingVersion="0", responseFormat=wire)
     end = again.latestOffset(json.loads(json.dumps(offset)), again.getDefaultReadLimit())
     assert rows(again, offset, end) == [{"id": 2, "extra": "x"}]

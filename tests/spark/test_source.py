@@ -117,10 +117,10 @@ def test_deleted_version_error_names_both_versions(
 
     statuses: list[int | None] = [400]
 
-    def no_history(self: Any, how: Any, request: Any) -> Any:
+    def no_history(self: Any, request: Any, *purpose: Any) -> Any:
         if request.version is not None:
             raise RequestError("no history here", status=statuses[-1])
-        return plan(self, how, request)
+        return plan(self, request, *purpose)
 
     monkeypatch.setattr(ServedTable, "_planned", no_history)
     with pytest.raises(
