@@ -113,7 +113,8 @@ class _Sending:
                     self._spoilt.start = message
                     return
                 await self._send(message)
-                if slow is not None:
+                # A response without a body is complete, so the client may reuse the connection.
+                if slow is not None and (b"content-length", b"0") not in message["headers"]:
                     await asyncio.sleep(slow.value)
                 return
             await self._send(message)

@@ -86,7 +86,7 @@ class FaultProxy:
         self.endpoint = endpoint
         self.requests: list[Request] = []
         self.elsewhere = requests
-        self._kind, self._origin, self._elsewhere = kind, origin, elsewhere
+        self.kind, self._origin, self._elsewhere = kind, origin, elsewhere
         self.faults = FaultSet()
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -115,15 +115,15 @@ class FaultProxy:
         if taken("empty-body"):
             return Answer(200, [("Content-Type", "application/xml")])
         if (fault := taken("throttled")) and number % int(fault.value) == 0:
-            return refusal(self._kind, 503, "ServerBusy" if self._kind == AZURE else "SlowDown")
+            return refusal(self.kind, 503, "ServerBusy" if self.kind == AZURE else "SlowDown")
         if taken("expired"):
-            return expired(self._kind)
+            return expired(self.kind)
         if fault := taken("refused"):
             return Answer(int(fault.value), [])
         if taken("not-found"):
             return Answer(404, [("Content-Type", "text/html")], _PAGE)
         if taken("no-bucket"):
-            return refusal(self._kind, 404, "ContainerNotFound" if self._kind == AZURE else "NoSuchBucket")
+            return refusal(self.kind, 404, "ContainerNotFound" if self.kind == AZURE else "NoSuchBucket")
         if request.is_listing:
             return self._listing(request, taken, number)
         return self._object(request, taken, number)
@@ -135,26 +135,26 @@ class FaultProxy:
             # The store does not know the marks of the proxy.
             request = _first_page(request)
         if taken("empty-pages"):
-            return listing(self._kind, [], mark)
+            return listing(self.kind, [], mark)
         if taken("endless-names"):
-            return listing(self._kind, [Entry(f"{prefix}zz-{number:09}", b"x")], mark)
+            return listing(self.kind, [Entry(f"{prefix}zz-{number:09}", b"x")], mark)
         if taken("outside"):
-            return listing(self._kind, [Entry("elsewhere/a.txt", b"x")], None)
+            return listing(self.kind, [Entry("elsewhere/a.txt", b"x")], None)
         if taken("repeat-mark"):
-            return _with_mark(self._kind, self._origin(_first_page(request)), _MARK)
+            return _with_mark(self.kind, self._origin(_first_page(request)), _MARK)
         if taken("repeat-page"):
-            return _with_mark(self._kind, self._origin(_first_page(request)), mark)
+            return _with_mark(self.kind, self._origin(_first_page(request)), mark)
         return self._origin(request)
 
     def _object(self, request: Request, taken: Callable[[str], Fault | None], number: int) -> Answer:
         if "if-match" in request.headers and (fault := taken("if-match")):
-            return refusal(self._kind, int(fault.value), "PreconditionFailed")
+            return refusal(self.kind, int(fault.value), "PreconditionFailed")
         headers = dict(request.headers)
         if taken("ignore-range"):
             headers.pop("range", None)
         is_changed, is_marked = taken("changed"), taken("etag-per-node")
         if is_changed and "if-match" in headers:
-            return refusal(self._kind, 412, "PreconditionFailed")
+            return refusal(self.kind, 412, "PreconditionFailed")
         if is_changed or is_marked:
             headers.pop("if-match", None)
         answer = self._origin(dataclasses.replace(request, headers=headers))

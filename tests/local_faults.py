@@ -46,21 +46,30 @@ class LocalFaults:
         self._contents = contents
         self._versions = 0
         self._lock = threading.Lock()
+        self._released = threading.Event()
         self._undo = contextlib.ExitStack()
         for path in contents:
             self._write(path, contents[path])
 
     def set_fault(self, text: str) -> None:
-        """Activate a fault, as ``FaultProxy.set_fault`` does, in a directory without earlier faults."""
+        """Activate a fault, as ``FaultProxy.set_fault`` does, in a directory without earlier faults.
+
+        In addition to ``MEANINGS``, ``slow`` makes calls wait for the disk, at most until ``release``.
+        """
         with self._lock:
             self._restore()
         self.faults.set(parse(text))
 
+    def release(self) -> None:
+        """End the waits for the disk."""
+        self._released.set()
+
     def before_listing(self, folder: str) -> None:
         """Do to the directory ``folder``, which will be listed, what the active fault does."""
         path = pathlib.Path(folder)
+        self._note(path, "list-type=2")
+        self._wait(Target.API)
         with self._lock:
-            self._note(path, "list-type=2")
             self._restore()
             if self.faults.take("refused", Target.API):
                 raise PermissionError(errno.EACCES, "planted", folder)
@@ -76,8 +85,9 @@ class LocalFaults:
     def around_opening(self, name: str) -> Iterator[None]:
         """Do to the file ``name``, which is opened in the block, what the active fault does."""
         path = pathlib.Path(name)
+        self._note(path, "")
+        self._wait(Target.DATA)
         with self._lock:
-            self._note(path, "")
             self._restore()
             if self.faults.take("refused", Target.DATA):
                 raise PermissionError(errno.EACCES, "planted", name)
@@ -96,6 +106,10 @@ class LocalFaults:
             if self.faults.take("truncate-body", Target.DATA):
                 os.truncate(name, len(self._contents[key]) // 2)
                 self._undo.callback(self._write, key, self._contents[key])
+
+    def _wait(self, target: Target) -> None:
+        if fault := self.faults.take("slow", target):
+            self._released.wait(fault.value)
 
     def _note(self, path: pathlib.Path, query: str) -> None:
         self.requests.append(Request(path.as_posix(), query, {}))
@@ -137,6 +151,7 @@ def local_faults(root: pathlib.Path, contents: Mapping[str, bytes]) -> Iterator[
     try:
         yield faults
     finally:
+        faults.release()
         del _live[str(root)]
         shutil.rmtree(root)
 

@@ -199,20 +199,6 @@ def test_dry_run_writes_nothing(volume: Any, here: pathlib.Path, requests: Reque
     assert sorted(here.rglob("*")) == before
 
 
-def test_progress_is_reported(volume: Any, here: pathlib.Path, client: ds.SharingClient, monkeypatch: Any) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(volume.rest, "options", volume.rest.options)
-    watched = client.volume("s.d.files")
-    object.__setattr__(watched, "options", ds.ReadOptions(
-        storage_options=dict(client.rest.options.storage_options), progress=seen.append))  # fmt: skip
-
-    watched.download(here)
-
-    total = sum(map(len, FILES.values()))
-    assert (seen[-1].files_done, seen[-1].files_total) == (len(FILES), len(FILES))
-    assert (seen[-1].bytes_done, seen[-1].bytes_total, seen[-1].bytes_fetched) == (total, total, total)
-
-
 # --- refusals before anything is written ---
 
 
