@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 from fsspec.implementations.local import LocalFileSystem, make_path_posix
 from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests
+from fsspec.tests.abstract.common import GLOB_EDGE_CASES_TESTS
 
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.sharing_filesystem import SharingFileSystem
+from tests.effort import sample
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,33 @@ def _join(*parts: str) -> str:
 
 class TestGet(VolumeFixtures, AbstractGetTests):  # type: ignore[misc]
     """fsspec's tests of ``get``, which list, expand patterns and read."""
+
+    @pytest.mark.parametrize(GLOB_EDGE_CASES_TESTS["argnames"], sample(GLOB_EDGE_CASES_TESTS["argvalues"], 3))
+    def test_get_glob_edge_cases(  # type: ignore[no-untyped-def]
+        self,
+        path,
+        recursive,
+        maxdepth,
+        expected,
+        fs,
+        fs_join,
+        fs_glob_edge_cases_files,
+        local_fs,
+        local_join,
+        local_target,
+    ) -> None:
+        super().test_get_glob_edge_cases(
+            path,
+            recursive,
+            maxdepth,
+            expected,
+            fs,
+            fs_join,
+            fs_glob_edge_cases_files,
+            local_fs,
+            local_join,
+            local_target,
+        )
 
     def test_get_directory_recursive(
         self, fs: Any, root: pathlib.Path, written: Callable[[str], str], tmp_path: pathlib.Path
