@@ -16,6 +16,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -557,7 +558,7 @@ def test_next_download_completes_a_killed_download(
     run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     notes = here / STATE / "files.jsonl"
     while run.poll() is None and not (notes.exists() and notes.stat().st_size > 2000):
-        pass
+        time.sleep(0.002)  # a busy loop would take the other process's core
     run.send_signal(getattr(signal, signal_name))
     _, errors = run.communicate(timeout=60)
     assert run.returncode, errors
