@@ -194,7 +194,7 @@ class State:
         try:
             with self._using() as parents, parents.opened(folder) as parent:
                 facts = parent.stat(name)
-                if facts is not None and (is_link(facts) or not stat.S_ISREG(facts.st_mode)):
+                if facts is not None and not stat.S_ISREG(facts.st_mode):
                     raise parent.wrong(name, "file", facts)
                 facts = part.finish(parent, name, modified=modified)
             asset, source = self._origin
@@ -355,7 +355,7 @@ def _is_unchanged(root: LocalFolder, path: str, record: WrittenFile) -> bool:
             facts = parent.stat(name)
     except (OSError, UsageError):
         return False
-    return facts is not None and not is_link(facts) and _is_as_recorded(facts, record)
+    return facts is not None and _is_as_recorded(facts, record)
 
 
 def _check_parts(parts: LocalFolder) -> None:

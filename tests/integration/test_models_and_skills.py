@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -74,6 +76,12 @@ def test_files_of_a_version_that_is_not_ready_are_refused(demo: ds.SharingClient
     assert not (tmp_path / "x").exists()
     with pytest.raises(ds.NotFoundError):
         list(demo.model("demo.shop.churn").version(9).files())
+
+
+@pytest.mark.parametrize("version", [-1, True, "3", 1.0, None])
+def test_version_of_a_model_is_a_whole_number(demo: ds.SharingClient, version: Any) -> None:
+    with pytest.raises(ds.UsageError, match=re.escape(f"must be a whole number from 0, found {version!r}.")):
+        demo.model("demo.shop.churn").version(version)
 
 
 ASSETS = {
@@ -180,6 +188,10 @@ FRONT = "name: tidy\ndescription: Tidies the desk.\nlicense: MIT\nallowed-tools:
         (f"---\n{FRONT}\ncompatibility: linux\n---\n", []),
         (f"---\n{FRONT}---\n".replace("MIT", "GPL"), ["SKILL.md has no front matter that can be read"]),
         (f"---\n{FRONT}\n---\n".replace("MIT", "GPL"), ["SKILL.md has the license 'GPL', the server has 'MIT'"]),
+        (
+            f"---\n{FRONT}\n---\n".replace("Read Bash", "Bash"),
+            ["SKILL.md has the allowed-tools 'Bash', the server has 'Read Bash'"],
+        ),
         ("Do.", ["SKILL.md has no front matter that can be read"]),
         ("---\n- a\n---\n", ["SKILL.md has no front matter that can be read"]),
         ("---\nname: [\n---\n", ["SKILL.md has no front matter that can be read"]),

@@ -96,6 +96,7 @@ def test_rest_of_a_file_is_read_in_one_request() -> None:
     with blocks.open() as file:
         assert (file.read(2), file.read(), file.tell()) == (DATA[:2], DATA[2:], 100)
         assert (file.seek(200), file.read(), file.tell()) == (200, b"", 200)
+        assert (file.seek(100), file.read(), file.seek(0, 2), file.seek(-2, 1)) == (100, b"", 100, 98)
     assert blocks.ranges == [(0, 4), (4, 100)]
 
 
@@ -216,8 +217,15 @@ def test_closed_listing_ends_the_request_for_the_next_page(end: str) -> None:
         files.close()
         with pytest.raises(UsageError, match="was closed"):
             next(files)
+        assert place.cancelled.wait(HANGS)
     del files
     assert place.cancelled.wait(HANGS)
+
+
+@pytest.mark.parametrize(("pattern", "expected"), [("a", ["folder/a"]), ("folder/a", []), ("*", ["folder/a"])])
+def test_listing_of_a_file_matches_its_name(pattern: str, expected: list[str]) -> None:
+    place = Scripted([Page([], []), sent(b"a", 9)])
+    assert [file.path for file in directory_of(place).files("folder/a", pattern)] == expected
 
 
 def test_pickled_place_is_used_without_opening_it_again() -> None:

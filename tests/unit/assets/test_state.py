@@ -494,3 +494,13 @@ def test_paths_with_one_hash_do_not_share_a_note(monkeypatch: pytest.MonkeyPatch
     file.truncate(0)
     assert found.get("b") is None
     assert [*found] == []
+
+
+def test_two_names_are_one_file_only_if_both_exist(here: pathlib.Path) -> None:
+    download(here, {"a": b"one", "b": b"one"})
+    os.link(here / "a", here / "other name of a")
+    with contextlib.closing(State(here, OURS)) as state:
+        names = ("a", "b", "other name of a", "missing")
+        same = {(one, two) for one in names for two in names if state.is_one_file(one, two)}
+    one = ("a", "other name of a")
+    assert same == {("b", "b"), *itertools.product(one, one)}
