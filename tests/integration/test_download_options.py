@@ -268,6 +268,20 @@ class Held:
         monkeypatch.setattr(LocalPlace, "get", held)
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_asynchronous_download_takes_the_same_options(shared: Shared, dry_run: bool) -> None:
+    shared.volume.download(shared.here)
+    (shared.source / "drafts/c.csv").unlink()
+    (shared.here / "drafts/deep/d.md").write_text("edited")
+    options: Any = {"exclude": "*.tmp", "delete": True, "force": True, "dry_run": True}
+    expected = shared.volume.download(shared.here, "drafts", ["*.csv", "*.md"], **options)
+    options["dry_run"] = dry_run
+    done = asyncio.run(shared.volume.download_async(shared.here, "drafts", ["*.csv", "*.md"], **options))
+    assert (done.removed, done.downloaded) == (expected.removed, expected.downloaded)
+    assert (done.removed, done.downloaded, done.dry_run) == (("drafts/c.csv",), ("drafts/deep/d.md",), dry_run)
+    assert (shared.here / "drafts/c.csv").exists() is dry_run
+
+
 @pytest.mark.parametrize("method", ["download_async", "read_bytes_async"])
 def test_cancelled_task_ends_its_requests(shared: Shared, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     with monkeypatch.context() as patch:

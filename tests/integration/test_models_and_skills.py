@@ -192,6 +192,7 @@ FRONT = "name: tidy\ndescription: Tidies the desk.\nlicense: MIT\nallowed-tools:
             f"---\n{FRONT}\n---\n".replace("Read Bash", "Bash"),
             ["SKILL.md has the allowed-tools 'Bash', the server has 'Read Bash'"],
         ),
+        ("---\nname: {a: b}\ndescription: Tidies the desk.\n---\n", ["SKILL.md has no name"]),
         ("Do.", ["SKILL.md has no front matter that can be read"]),
         ("---\n- a\n---\n", ["SKILL.md has no front matter that can be read"]),
         ("---\nname: [\n---\n", ["SKILL.md has no front matter that can be read"]),

@@ -179,6 +179,8 @@ def test_facts_about_a_file_come_from_its_first_byte() -> None:
     place = Scripted([sent(b"a", 9)])
     assert directory_of(place).stat("folder/a") == StoredFile("folder/a", 9, etag='"1"')
     assert place.asked == [("folder/a", ByteRange(0, 1), None)]
+    without_tag = Sent(Span(0, 1, 9), b"a", Version())
+    assert directory_of(Scripted([without_tag])).stat("folder/a").etag is None
 
 
 @pytest.mark.parametrize("is_directory", [False, True])
@@ -226,6 +228,12 @@ def test_closed_listing_ends_the_request_for_the_next_page(end: str) -> None:
 def test_listing_of_a_file_matches_its_name(pattern: str, expected: list[str]) -> None:
     place = Scripted([Page([], []), sent(b"a", 9)])
     assert [file.path for file in directory_of(place).files("folder/a", pattern)] == expected
+
+
+def test_folder_of_folders_is_no_file() -> None:
+    place = Scripted([Page([], ["folder/deep"])])
+    assert [*directory_of(place).files("folder", recursive=False)] == []
+    assert place.asked == [("folder", None, False)]
 
 
 def test_pickled_place_is_used_without_opening_it_again() -> None:
