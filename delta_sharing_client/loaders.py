@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.table import Timestamp
 
 # A table's URL, ``<profile>#<share>.<schema>.<table>``, or a table from a client or from one of its listings.
-TableSource = Union[str, SharedTable, Table]
+TableOrUrl = Union[str, SharedTable, Table]
 P = ParamSpec("P")
 ReadT = TypeVar("ReadT", Scan, Changes)
 ResultT = TypeVar("ResultT")
@@ -108,7 +108,7 @@ def _with_signature(
 
 @_with_keywords(Lineage)
 def _scan(
-    url: TableSource,
+    url: TableOrUrl,
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
@@ -123,7 +123,7 @@ def _scan(
 
 @_with_keywords(Choices)
 def _changes(
-    url: TableSource,
+    url: TableOrUrl,
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
@@ -146,7 +146,7 @@ def _changes(
 
 @_with_keywords(Lineage)
 def load_as_pandas(
-    url: TableSource,
+    url: TableOrUrl,
     limit: int | None = None,
     version: int | None = None,
     timestamp: Timestamp = None,
@@ -226,7 +226,7 @@ def load_as_polars(scan: Scan) -> pl.DataFrame:
 
 
 @_with_keywords(Lazy)
-def scan_polars(url: TableSource, **choices: Unpack[Lazy]) -> pl.LazyFrame:
+def scan_polars(url: TableOrUrl, **choices: Unpack[Lazy]) -> pl.LazyFrame:
     """Return a shared table as a Polars ``LazyFrame`` (extra ``polars``), which reads when it is collected.
 
     The query's columns, filters and limits are pushed down, so it downloads only the bytes that it needs; see
@@ -247,7 +247,7 @@ def scan_polars(url: TableSource, **choices: Unpack[Lazy]) -> pl.LazyFrame:
 
 @_with_keywords(Lazy)
 def load_as_duckdb(
-    url: TableSource, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
+    url: TableOrUrl, connection: duckdb.DuckDBPyConnection | None = None, **choices: Unpack[Lazy]
 ) -> duckdb.DuckDBPyRelation:
     """Return a shared table as a DuckDB relation (extra ``duckdb``); queries are pushed down.
 
@@ -383,7 +383,7 @@ def add_spark_jar(spark: pyspark.sql.SparkSession, jar: str | os.PathLike[str] |
 
 @_with_keywords(Lineage)
 def load_as_spark(
-    url: TableSource,
+    url: TableOrUrl,
     version: int | None = None,
     timestamp: Timestamp = None,
     delta_sharing_profile: ProfileSource = None,
@@ -407,7 +407,7 @@ def load_as_spark(
 
 @_with_keywords(Choices)
 def load_table_changes_as_pandas(
-    url: TableSource,
+    url: TableOrUrl,
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
@@ -468,7 +468,7 @@ def load_table_changes_as_polars(changes: Changes) -> pl.DataFrame:
 
 @_with_keywords(Choices)
 def load_table_changes_as_spark(
-    url: TableSource,
+    url: TableOrUrl,
     starting_version: int | None = None,
     ending_version: int | None = None,
     starting_timestamp: Timestamp = None,
@@ -493,7 +493,7 @@ def load_table_changes_as_spark(
     return changes.to_spark(spark)
 
 
-def get_table_version(url: TableSource, starting_timestamp: Timestamp = None) -> int:
+def get_table_version(url: TableOrUrl, starting_timestamp: Timestamp = None) -> int:
     """Return the current version of a shared table, or the earliest one at or after ``starting_timestamp``.
 
     Raises ``DeltaSharingError`` if the profile, the name, the server or the network is the problem, and ``UsageError``
@@ -507,7 +507,7 @@ def get_table_version(url: TableSource, starting_timestamp: Timestamp = None) ->
     return _table(url).version(starting_timestamp)
 
 
-def get_table_metadata(url: TableSource, use_delta_format: bool = True) -> TableDetails:
+def get_table_metadata(url: TableOrUrl, use_delta_format: bool = True) -> TableDetails:
     """Return the description of a shared table.
 
     ``use_delta_format`` lets the server choose the response format; ``False`` insists on parquet. Raises
@@ -516,7 +516,7 @@ def get_table_metadata(url: TableSource, use_delta_format: bool = True) -> Table
     return _table(url).metadata(response_format=response_format(None if use_delta_format else False))
 
 
-def get_table_protocol(url: TableSource, use_delta_format: bool = True) -> Protocol:
+def get_table_protocol(url: TableOrUrl, use_delta_format: bool = True) -> Protocol:
     """Return the protocol versions and features of a shared table; ``use_delta_format`` as in ``get_table_metadata``.
 
     The parquet response format has its own reader version and does not contain the table's features. Raises the errors
@@ -541,7 +541,7 @@ def response_format(use_delta_format: bool | None) -> ResponseFormat:
     return ResponseFormat.DELTA if use_delta_format else ResponseFormat.PARQUET
 
 
-def _table(source: TableSource, profile: ProfileSource = None) -> SharedTable:
+def _table(source: TableOrUrl, profile: ProfileSource = None) -> SharedTable:
     if isinstance(source, SharedTable):
         return source if profile is None else SharingClient(profile).table(source.name)
     if isinstance(source, Table):
@@ -553,7 +553,7 @@ def _table(source: TableSource, profile: ProfileSource = None) -> SharedTable:
     return SharingClient(named if profile is None else profile).table(name)
 
 
-def _spark_table(source: TableSource, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
+def _spark_table(source: TableOrUrl, profile: ProfileSource, session: pyspark.sql.SparkSession | None) -> SharedTable:
     if not isinstance(source, str):
         return _table(source, profile)
     bare = "#" not in source.lstrip("#")

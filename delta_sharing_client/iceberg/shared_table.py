@@ -1,7 +1,4 @@
-"""Loads an Iceberg table of a share from the catalog, describes it, and plans its reads.
-
-This module does for the catalog what ``planning`` does for a sharing server's responses.
-"""
+"""Loads an Iceberg table of a share from the catalog, with the storage of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans which files of an Iceberg snapshot a request reads, and represents them as actions of a Delta log.
+"""Lists the files of an Iceberg snapshot that a request may read, as actions of a Delta log.
 
 So the planner, the reader and the outputs are the same as for Delta tables. Field ids become ids of column mapping,
 identity partition values become partition values, and position deletes become deletion vectors. Other properties of the

@@ -31,7 +31,7 @@ from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, 
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.sources.server_source import is_latest
 from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource, Window
-from delta_sharing_client.storage.directory_read import TableFiles
+from delta_sharing_client.storage.table_files import TableFiles
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 

@@ -52,9 +52,9 @@ from delta_sharing_client.run import loop
 from delta_sharing_client.sources import log_source
 from delta_sharing_client.storage import local
 from delta_sharing_client.storage import opening as places
-from delta_sharing_client.storage.directory_read import TableFiles
 from delta_sharing_client.storage.local import LocalPlace
 from delta_sharing_client.storage.opening import open_place
+from delta_sharing_client.storage.table_files import TableFiles
 from tests import places as places_
 from tests.places import Scripted, Sent
 

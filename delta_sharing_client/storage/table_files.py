@@ -1,5 +1,4 @@
-"""Reads a table in its own storage: plans from the table's log, as ``planning`` does from a server's response, and
-provides the bytes of files by their addresses."""
+"""The files of a table in its own storage, by their addresses, with its log."""
 
 from __future__ import annotations
 
