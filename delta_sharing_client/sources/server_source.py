@@ -109,7 +109,7 @@ class ServerSource(TableSource):
             blocks=blocks,
             table_files=response.head.num_files,
             notes=notes,
-            close=response.close,
+            release=response.close,
             break_off=response.break_off,
         )
 
@@ -194,7 +194,7 @@ class ServerSource(TableSource):
             actions=itertools.chain(beginning, response.actions),
             windows=in_windows,
             is_view=response.head.is_view,
-            close=response.close,
+            release=response.close,
         )
 
     def _windows(

@@ -55,11 +55,15 @@ def _nothing() -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """``access`` says how the bytes of the files are read, and why. ``close`` releases the resources of the listing."""
+    """``access`` says how the bytes of the files are read, and why. ``release`` frees the resources of the listing."""
 
     state: TableState
     access: str = "by URL"
-    close: Callable[[], None] = _nothing
+    release: Callable[[], None] = _nothing
+
+    def close(self) -> None:
+        """Cancel the rest of the listing, on the thread that takes from it."""
+        self.release()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,10 @@ class Files(_Listing):
     notes: list[str] = dataclasses.field(default_factory=list)
     skipped: Callable[[], SkippedFiles] = SkippedFiles
     break_off: Callable[[], None] = _nothing
+
+    def close(self) -> None:
+        self.blocks.close()
+        self.release()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,6 +160,14 @@ def test_closed_listing_lists_nothing_more(subject: Subject) -> None:
     found = plan(subject.open(), subject.request())
     found.close()
     assert list(found.every_file()) == []
+    files = subject.open().files(subject.request(), Purpose.READ)
+    assert next(files.blocks)
+    files.close()
+    assert next(files.blocks, None) is None
+    begun = plan(subject.open(), subject.request())
+    assert next(begun.every_file())
+    begun.close()
+    assert list(begun.every_file()) == []
 
 
 def test_changes_are_listed_or_refused(subject: Subject) -> None:
