@@ -6,7 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import (
+    UsageError,
+    add_advice,
+)
 from delta_sharing_client.notebook import ListedInNotebook, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
@@ -49,13 +52,13 @@ class SharingClient:
 
     def __init__(self, profile: ProfileSource = None, options: ReadOptions | None = None) -> None:
         options = chosen(options, ReadOptions())
-        self.rest = RestClient(Profile.load(profile, options), options)
+        self._rest = RestClient(Profile.load(profile, options), options)
 
     def __repr__(self) -> str:
-        return f"SharingClient({self.rest.profile.endpoint!r})"
+        return f"SharingClient({self._rest.profile.endpoint!r})"
 
     def _repr_html_(self) -> str:
-        profile = self.rest.profile
+        profile = self._rest.profile
         facts = {
             "server": profile.endpoint,
             "credentials": type(profile.credentials).__name__,
@@ -72,7 +75,7 @@ class SharingClient:
 
     def close(self) -> None:
         """Close idle connections. The client stays usable."""
-        self.rest.close()
+        self._rest.close()
 
     def table(self, name: str | Table | AssetName, format: TableFormat | str | None = None) -> SharedTable:  # noqa: A002
         """Return a shared table, given as ``share.schema.table`` (the share may contain dots), or as a ``Table``.
@@ -90,10 +93,10 @@ class SharingClient:
         # Imported here, because listings do not need it.
         from delta_sharing_client.table import SharedTable
 
-        options = self.rest.options
+        options = self._rest.options
         if format is not None:
             options = dataclasses.replace(options, table_format=format)
-        return SharedTable(self._table_name(name), self.rest, options)
+        return SharedTable(self._table_name(name), self._rest, options)
 
     def _table_name(self, name: str | Table | AssetName) -> AssetName:
         return AssetName(name.share, name.schema, name.name) if isinstance(name, Table) else self._name(name, TABLE)
@@ -105,9 +108,9 @@ class SharingClient:
             return AssetName.parse(name, kind.noun)
         except UsageError as error:
             if isinstance(name, str) and "#" in name:
-                error.add("The client has a profile: pass only the name after '#'.")
-            elif isinstance(name, str) and (near := self.rest.near_names(name, [kind])):
-                error.add(near)
+                add_advice(error, "The client has a profile: pass only the name after '#'.")
+            elif isinstance(name, str) and (near := self._rest.near_names(name, [kind])):
+                add_advice(error, near)
             raise
 
     def volume(self, name: str | AssetName) -> Volume:
@@ -123,19 +126,19 @@ class SharingClient:
         """
         from delta_sharing_client.assets.volume import Volume
 
-        return Volume(self._name(name, VOLUME), self.rest, self.rest.options)
+        return Volume(self._name(name, VOLUME), self._rest, self._rest.options)
 
     def model(self, name: str | AssetName) -> Model:
         """Return a shared model, given as ``share.schema.model``. Raises the errors of ``volume``."""
         from delta_sharing_client.assets.model import Model
 
-        return Model(self._name(name, MODEL), self.rest, self.rest.options)
+        return Model(self._name(name, MODEL), self._rest, self._rest.options)
 
     def skill(self, name: str | AssetName) -> Skill:
         """Return a shared agent skill, given as ``share.schema.skill``. Raises the errors of ``volume``."""
         from delta_sharing_client.assets.skill import Skill
 
-        return Skill(self._name(name, SKILL), self.rest, self.rest.options)
+        return Skill(self._name(name, SKILL), self._rest, self._rest.options)
 
     def __getitem__(self, share: str) -> Contents:
         """Return a share, so that ``client["share"]["schema"]["table"]`` is a table.
@@ -175,14 +178,14 @@ class SharingClient:
 
     def list_shares(self) -> list[Share]:
         """Return all shares. Raises ``DeltaSharingError`` if the sign-in, the server or the network fails."""
-        return ListedInNotebook(self.rest.list_shares())
+        return ListedInNotebook(self._rest.list_shares())
 
     def get_share(self, share: Share | str) -> Share:
         """Return one share, given by its name or as a ``Share``.
 
         Raises the errors of ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        return self.rest.get_share(_share_name(share))
+        return self._rest.get_share(_share_name(share))
 
     def list_schemas(self, share: Share | str) -> list[Schema]:
         """Return the schemas of a share, given by its name or as a ``Share``.
@@ -191,7 +194,7 @@ class SharingClient:
 
         Raises the errors of ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        return ListedInNotebook(schemas_of_share(self.rest, _share_name(share)))
+        return ListedInNotebook(schemas_of_share(self._rest, _share_name(share)))
 
     def list_tables(self, schema: Schema | str) -> list[Table]:
         """Return the tables of a schema, given as a ``Schema`` or as ``share.schema``.
@@ -201,8 +204,8 @@ class SharingClient:
         Raises the errors of ``list_shares``, ``NotFoundError`` if the schema does not exist, and ``UsageError`` if
         ``schema`` is neither a ``Schema`` nor ``share.schema``.
         """
-        tables = tables_of_schema(self.rest, *_share_and_schema(schema))
-        return ListedInNotebook(listed_by(table, self.rest) for table in tables)
+        tables = tables_of_schema(self._rest, *_share_and_schema(schema))
+        return ListedInNotebook(listed_by(table, self._rest) for table in tables)
 
     def get_table(self, table: Table | AssetName | str) -> Table:
         """Return one table as the server describes it, given as ``share.schema.table`` or as a ``Table``.
@@ -212,15 +215,15 @@ class SharingClient:
         Raises the errors of ``list_shares``, ``NotFoundError`` if the table does not exist, and ``UsageError`` if
         ``table`` is not a full name.
         """
-        return self.rest.get_table(self._table_name(table))
+        return self._rest.get_table(self._table_name(table))
 
     def list_all_tables(self, share: Share | str | None = None) -> list[Table]:
         """Return the tables of all schemas of one share, or of all shares.
 
         Raises the errors of ``list_shares``, and ``NotFoundError`` if the share does not exist.
         """
-        tables = (table for name in self._shares(share) for table in tables_of_share(self.rest, name))
-        return ListedInNotebook(listed_by(table, self.rest) for table in tables)
+        tables = (table for name in self._shares(share) for table in tables_of_share(self._rest, name))
+        return ListedInNotebook(listed_by(table, self._rest) for table in tables)
 
     def list_volumes(self, schema: Schema | str) -> list[Volume]:
         """Return the volumes of a schema (a ``Schema`` or ``share.schema``); none if the server has no volumes.
@@ -265,15 +268,15 @@ class SharingClient:
         return self._listed_in_shares(Skill, share)
 
     def _listed(self, asset: type[AssetT], schema: Schema | str) -> list[AssetT]:
-        items = self.rest.list_assets(asset.kind, *_share_and_schema(schema))
-        return ListedInNotebook(asset.listed(item, self.rest) for item in items)
+        items = self._rest.list_assets(asset._kind, *_share_and_schema(schema))
+        return ListedInNotebook(asset._listed(item, self._rest) for item in items)
 
     def _listed_in_shares(self, asset: type[AssetT], share: Share | str | None) -> list[AssetT]:
-        items = (item for name in self._shares(share) for item in self.rest.list_all_assets(asset.kind, name))
-        return ListedInNotebook(asset.listed(item, self.rest) for item in items)
+        items = (item for name in self._shares(share) for item in self._rest.list_all_assets(asset._kind, name))
+        return ListedInNotebook(asset._listed(item, self._rest) for item in items)
 
     def _shares(self, share: Share | str | None) -> list[str]:
-        return [_share_name(share)] if share is not None else [one.name for one in self.rest.list_shares()]
+        return [_share_name(share)] if share is not None else [one.name for one in self._rest.list_shares()]
 
     async def list_shares_async(self) -> list[Share]:
         """Like ``list_shares``, for a coroutine. Raises the errors of ``list_shares``."""
@@ -377,7 +380,7 @@ class Contents:
         return list(self)
 
     def _entries(self) -> list[AssetEntry]:
-        return assets_in(self.client.rest, *self.path)[1]
+        return assets_in(self.client._rest, *self.path)[1]
 
 
 def _key(entry: AssetEntry) -> str:

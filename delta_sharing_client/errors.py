@@ -95,14 +95,15 @@ class DeltaSharingError(Exception):
         text = f"{label} {value}" if isinstance(value, int) else str(value)
         return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", self.message) is not None
 
-    def add(self, sentence: str) -> None:
-        """Append ``sentence`` to the message, for advice that only an outer caller knows."""
-        self.message = f"{self.message} {_shown(sentence)}"
-        self.args = (self.message,)
-
     def __reduce__(self) -> tuple[object, ...]:
         # Spark pickles exceptions on executors; the default reduce would lose keyword-only fields.
         return (rebuild, (type(self), self.message, {k: v for k, v in vars(self).items() if k != "message"}))
+
+
+def add_advice(error: DeltaSharingError, sentence: str) -> None:
+    """Append ``sentence`` to the message of ``error``, for advice that only an outer caller knows."""
+    error.message = f"{error.message} {_shown(sentence)}"
+    error.args = (error.message,)
 
 
 def rebuild(cls: type[DeltaSharingError], message: str, fields: dict[str, object]) -> DeltaSharingError:

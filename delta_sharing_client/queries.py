@@ -90,7 +90,7 @@ def errors_of(client: SharingClient) -> Iterator[None]:
         # This replaces DuckDB's message, which suggests similar names of its own tables.
         raise UsageError(
             f"The SQL names the table '{missing[1]}', but a shared table needs its full name: share.schema.table. "
-            f"{client.rest.near_names(missing[1])}".rstrip()
+            f"{client._rest.near_names(missing[1])}".rstrip()
         ) from None
 
 

@@ -28,28 +28,28 @@ class Asset:
     raises ``NotFoundError`` if there is no such asset, and ``DeltaSharingError`` from the server or the network.
     """
 
-    kind: ClassVar[AssetKind[Any]]
+    _kind: ClassVar[AssetKind[Any]]
 
     full_name: AssetName
     rest: RestClient
     options: ReadOptions
 
+    @lazy
+    def item(self) -> Any:
+        """The object that the server sent, requested on first use."""
+        return self.rest.get_asset(self._kind, self.full_name)
+
     @classmethod
-    def listed(cls: type[AssetT], item: Any, rest: RestClient) -> AssetT:
+    def _listed(cls: type[AssetT], item: Any, rest: RestClient) -> AssetT:
         """Return the asset for an ``item`` of a listing, without requesting the item again."""
         asset = cls(AssetName(item.share, item.schema, item.name), rest, rest.options)
         vars(asset)["item"] = item
         return asset
 
-    @lazy
-    def item(self) -> Any:
-        """The object that the server sent, requested on first use."""
-        return self.rest.get_asset(self.kind, self.full_name)
-
     @property
-    def ref(self) -> AssetRef:
+    def _ref(self) -> AssetRef:
         """The reference to the asset, for requests."""
-        return AssetRef(self.kind, self.full_name)
+        return AssetRef(self._kind, self.full_name)
 
     @property
     def name(self) -> str:
@@ -94,4 +94,4 @@ class Asset:
             facts = self.facts()
         except DeltaSharingError as error:
             facts = {type(error).__name__: str(error)}
-        return html_facts(str(self.ref), facts)
+        return html_facts(str(self._ref), facts)

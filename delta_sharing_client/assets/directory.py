@@ -75,7 +75,7 @@ class Directory:
     @property
     def ref(self) -> AssetRef:
         """The asset, for messages."""
-        return self.asset.ref
+        return self.asset._ref
 
     @property
     def options(self) -> ReadOptions:
@@ -89,7 +89,7 @@ class Directory:
         # A dictionary's ``setdefault`` is atomic, so all threads share one value.
         opening: Opening = vars(asset).setdefault("_opening", Opening())
         return opening.place(
-            lambda: interruptible(lambda: place_of_asset(asset.rest, asset.ref, asset.files_location(), asset.options))
+            lambda: interruptible(lambda: place_of_asset(asset.rest, asset._ref, asset.files_location(), asset.options))
         )
 
     def files(

@@ -133,7 +133,7 @@ class FileAsset(Asset):
         except UnicodeDecodeError as error:
             raise DataError(
                 f"Expected text in {encoding}, found invalid bytes at position {error.start} of the file '{path}' of "
-                f"{self.ref}; pass the encoding of the file, or use read_bytes()."
+                f"{self._ref}; pass the encoding of the file, or use read_bytes()."
             ) from None
 
     def filesystem(self) -> AssetFileSystem:

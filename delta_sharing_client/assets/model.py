@@ -10,11 +10,8 @@ from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.notebook import ListedInNotebook
-from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import MODEL, MODEL_VERSION, AssetRef
 from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem
-from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import printable
 
 _READY = "READY"
@@ -36,7 +33,7 @@ class Model(Asset):
     2
     """
 
-    kind = MODEL
+    _kind = MODEL
 
     @lazy
     def item(self) -> ModelItem:
@@ -59,7 +56,7 @@ class Model(Asset):
         Raises ``NotFoundError`` if there is no such model, and ``DeltaSharingError`` from the server or the network.
         """
         items = self.rest.list_model_versions(self.full_name)
-        return ListedInNotebook(ModelVersion.of(self.full_name, item, self.rest, self.options) for item in items)
+        return ListedInNotebook(_described(self, item) for item in items)
 
     def version(self, version: int) -> ModelVersion:
         """Return the version with this number, without a request; ``UsageError`` unless it is an integer from 0."""
@@ -75,7 +72,7 @@ class Model(Asset):
         Raises ``NotFoundError`` if there is no such alias, and ``DeltaSharingError`` from the server or the network.
         """
         item = self.rest.get_model_alias(self.full_name, alias)
-        return ModelVersion.of(self.full_name, item, self.rest, self.options)
+        return _described(self, item)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -86,17 +83,10 @@ class ModelVersion(FileAsset):
     Loading a model runs code of its provider; this package never loads a model.
     """
 
-    kind = MODEL_VERSION
+    _kind = MODEL_VERSION
     is_whole = True
 
     version: int
-
-    @classmethod
-    def of(cls, model: AssetName, item: ModelVersionItem, rest: RestClient, options: ReadOptions) -> ModelVersion:
-        """Return the version of ``model`` that ``item`` describes, without requesting ``item`` again."""
-        version = cls(model, rest, options, item.version)
-        vars(version)["item"] = item
-        return version
 
     @lazy
     def item(self) -> ModelVersionItem:
@@ -104,7 +94,7 @@ class ModelVersion(FileAsset):
         return self.rest.get_model_version(self.full_name, self.version)
 
     @property
-    def ref(self) -> AssetRef:
+    def _ref(self) -> AssetRef:
         """The reference to the version, for requests."""
         return AssetRef(MODEL_VERSION, self.full_name, self.version)
 
@@ -122,7 +112,7 @@ class ModelVersion(FileAsset):
         """Return the URL of the version's directory in its store. Raises ``UsageError`` unless the version is ready."""
         if self.status != _READY:
             raise UsageError(
-                f"Only a model version with the status '{_READY}' has files to read, but {self.ref} has the status "
+                f"Only a model version with the status '{_READY}' has files to read, but {self._ref} has the status "
                 f"'{self.status}'. Choose one that versions() returns."
             )
         return self.storage_location
@@ -146,4 +136,11 @@ class ModelVersion(FileAsset):
         return printable(f"{type(self).__name__}({self.full_name}, version={self.version})")
 
     def __str__(self) -> str:
-        return str(self.ref)
+        return str(self._ref)
+
+
+def _described(model: Model, item: ModelVersionItem) -> ModelVersion:
+    """Return the version of ``model`` that ``item`` describes, without requesting ``item`` again."""
+    version = ModelVersion(model.full_name, model.rest, model.options, item.version)
+    vars(version)["item"] = item
+    return version

@@ -32,7 +32,7 @@ class Skill(FileAsset):
     ('Apache-2.0', ('Read', 'Bash(python:*)'))
     """
 
-    kind = SKILL
+    _kind = SKILL
 
     @lazy
     def item(self) -> SkillItem:
@@ -71,7 +71,7 @@ class Skill(FileAsset):
         # Imported on first use, like everything about files.
         from delta_sharing_client.assets.naming import Disk, check_paths
 
-        check_paths([self.name], Disk.of(directory), str(self.ref))
+        check_paths([self.name], Disk.of(directory), str(self._ref))
         return self.name
 
     @property

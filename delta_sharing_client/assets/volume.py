@@ -21,7 +21,7 @@ class Volume(FileAsset):
     Volume(demo.shop.documents)
     """
 
-    kind = VOLUME
+    _kind = VOLUME
 
     @lazy
     def item(self) -> VolumeItem:

@@ -14,7 +14,7 @@ _MOST_ASSETS = 100_000
 
 def start(session: Session, asked: Asked) -> dict[str, object]:
     """Return the profile's name, when its token expires, and the shares."""
-    expires = session.client.rest.profile.expiration_time
+    expires = session.client._rest.profile.expiration_time
     return {
         "profile": session.profile_text,
         "expires": None if expires is None else instant_text(expires),
@@ -24,12 +24,12 @@ def start(session: Session, asked: Asked) -> dict[str, object]:
 
 def schemas(session: Session, asked: Asked) -> dict[str, object]:
     """Return the names of the schemas of a share."""
-    return {"schemas": [schema.name for schema in schemas_of_share(session.client.rest, asked.text("share"))]}
+    return {"schemas": [schema.name for schema in schemas_of_share(session.client._rest, asked.text("share"))]}
 
 
 def listed(session: Session, asked: Asked) -> dict[str, object]:
     """Return the kind, schema and name of each asset in a schema, or in a whole share."""
-    names, entries = assets_in(session.client.rest, asked.text("share"), asked.text("schema") or None)
+    names, entries = assets_in(session.client._rest, asked.text("share"), asked.text("schema") or None)
     return {
         "schemas": names,
         "assets": [[entry.kind.noun, entry.schema, entry.name] for entry in entries[:_MOST_ASSETS]],

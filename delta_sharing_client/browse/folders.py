@@ -54,7 +54,7 @@ def file_asset(session: Session, asked: Asked, *, patient: bool = False) -> File
 def folder(session: Session, asked: Asked) -> dict[str, object]:
     """Return the folders and files directly in the folder ``path``."""
     asset = file_asset(session, asked)
-    path = checked_path(asked.text("path"), asset.ref)
+    path = checked_path(asked.text("path"), asset._ref)
     directory = Directory(asset)
 
     folders: list[str] = []
@@ -74,7 +74,7 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
         if len(folders) + len(files) > _MOST_ENTRIES:
             break
     if not (is_there or folders or files):
-        raise refusal(asset.ref, path, Refused(404, None))
+        raise refusal(asset._ref, path, Refused(404, None))
     is_cut = len(folders) + len(files) > _MOST_ENTRIES
     return {"folders": folders[:_MOST_ENTRIES], "files": files[:_MOST_ENTRIES], "isCut": is_cut}
 

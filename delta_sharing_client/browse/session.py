@@ -45,7 +45,7 @@ class Session:
         self.profile = profile
         self.folder = folder
         self.client = SharingClient(profile, options=QUICK)
-        self.patient = SharingClient(self.client.rest.profile, options=PATIENT)
+        self.patient = SharingClient(self.client._rest.profile, options=PATIENT)
         self.downloads: dict[str, Any] = {}
         self._plans: dict[str, ScanPlan] = {}
         self._files: dict[str, ReadyFile] = {}
@@ -65,7 +65,7 @@ class Session:
 
     def masked(self, text: str) -> str:
         """Return ``text`` without the credentials that are sent to the server."""
-        return scrub(text, self.client.rest.secrets())
+        return scrub(text, self.client._rest.secrets())
 
     # === Plans ===
 

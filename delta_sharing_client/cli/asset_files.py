@@ -204,7 +204,7 @@ def open_files(
 def _noun(client: "SharingClient", name: "AssetName") -> str:
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
-    nouns = (noun for noun in _NOUNS if client.rest.is_shared(AssetRef(BY_NOUN[noun], name)))
+    nouns = (noun for noun in _NOUNS if client._rest.is_shared(AssetRef(BY_NOUN[noun], name)))
     # If no asset has this name, the error is about a volume.
     return next(nouns, "volume")
 

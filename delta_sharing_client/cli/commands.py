@@ -166,7 +166,7 @@ def profile_check(settings: Settings) -> None:
     from delta_sharing_client.sources.contents import assets_in
 
     client = open_client(settings.profile)
-    used = client.rest.profile
+    used = client._rest.profile
     shares = [share.name for share in client.list_shares()]
     expires = used.expiration_time
     facts: dict[str, object] = {
@@ -176,7 +176,7 @@ def profile_check(settings: Settings) -> None:
         "shares": shares,
         "icebergEndpoint": used.iceberg_endpoint,
     }
-    kinds = Counter(entry.kind for share in shares for entry in assets_in(client.rest, share)[1])
+    kinds = Counter(entry.kind for share in shares for entry in assets_in(client._rest, share)[1])
     facts |= {f"num{kind.plural.capitalize()}": kinds[kind] for kind in KINDS}
     if not settings.as_json:
         facts["tokenExpires"] = facts["tokenExpires"] or "not stated in the profile"
@@ -283,7 +283,7 @@ def credentials(
     Example: delta-sharing credentials demo.shop.orders --json --show-secrets
     """
     client = open_client(settings.profile)
-    credentials_of_table = client.rest.temporary_table_credentials(open_table(settings.profile, table).name)
+    credentials_of_table = client._rest.temporary_table_credentials(open_table(settings.profile, table).name)
     output.show_facts(output.storage_facts(credentials_of_table, show_secrets), settings)
 
 

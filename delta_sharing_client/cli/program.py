@@ -33,6 +33,7 @@ from delta_sharing_client.errors import (
     TransportError,
     UnsupportedFeatureError,
     UsageError,
+    add_advice,
 )
 from delta_sharing_client.outputs.file_formats import NO_ROOM
 from delta_sharing_client.redact import scrub
@@ -238,8 +239,8 @@ def open_asset(profile: str | None, text: str, kind: str = "asset") -> tuple[Sha
     try:
         return client, AssetName.parse(name, kind)
     except UsageError as error:
-        if near := client.rest.near_names(name, [BY_NOUN[kind]] if kind in BY_NOUN else KINDS):
-            error.add(near)
+        if near := client._rest.near_names(name, [BY_NOUN[kind]] if kind in BY_NOUN else KINDS):
+            add_advice(error, near)
         raise
 
 
@@ -344,7 +345,7 @@ def everything(client: SharingClient) -> Iterator[tuple[str, AssetEntry]]:
     from delta_sharing_client.sources.contents import assets_in
 
     for share in client.list_shares():
-        _, entries = assets_in(client.rest, share.name)
+        _, entries = assets_in(client._rest, share.name)
         yield from ((share.name, entry) for entry in entries)
 
 

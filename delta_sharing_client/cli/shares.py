@@ -73,7 +73,7 @@ def tables(settings: Settings, where: WhereArgument = None) -> None:
     if where is None:
         listed = client.list_all_tables()
     else:
-        share, schema = share_and_schema(client.rest, where)
+        share, schema = share_and_schema(client._rest, where)
         listed = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
     items = [
         {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
@@ -108,7 +108,7 @@ def tree(
         return
     client = open_client(settings.profile)
     try:
-        places = list(shares_to_list(client.rest, where))
+        places = list(shares_to_list(client._rest, where))
     except NotFoundError:
         if where is None or where.count(".") < 2:
             raise
@@ -116,7 +116,7 @@ def tree(
         return
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
     for share, schema in places:
-        listed, entries = assets_in(client.rest, share, schema)
+        listed, entries = assets_in(client._rest, share, schema)
         by_kind = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:
             by_kind.setdefault(entry.schema, {}).setdefault(entry.kind.plural, []).append(entry.name)
@@ -128,7 +128,7 @@ def tree(
     if settings.as_json:
         output.print_json(shared)
     else:
-        output.print_tree(client.rest.profile.endpoint, shared)
+        output.print_tree(client._rest.profile.endpoint, shared)
 
 
 def share_details(settings: Settings, share: ShareArgument) -> None:
@@ -221,7 +221,7 @@ def _asked_kinds(version: str | None, timestamp: str | None, alias: str | None, 
 def _is_shared(client: "SharingClient", noun: str, name: "AssetName") -> bool:
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
-    return client.rest.is_shared(AssetRef(BY_NOUN[noun], name))
+    return client._rest.is_shared(AssetRef(BY_NOUN[noun], name))
 
 
 def _near(client: "SharingClient", name: "AssetName") -> str:
@@ -259,7 +259,7 @@ def _describe_place(settings: Settings, place: str) -> None:
 
     client = open_client(settings.profile)
     try:
-        share, schema = share_and_schema(client.rest, place)
+        share, schema = share_and_schema(client._rest, place)
     except NotFoundError:
         raise _NoPlace from None
     described = client.get_share(share)
@@ -268,7 +268,7 @@ def _describe_place(settings: Settings, place: str) -> None:
         "schema": schema,
         **({"comment": described.comment, "properties": dict(described.properties)} if schema is None else {}),
     }
-    _, entries = assets_in(client.rest, share, schema)
+    _, entries = assets_in(client._rest, share, schema)
     items = [{"kind": one.kind.noun, "name": f"{share}.{one.schema}.{one.name}"} for one in entries]
     if settings.as_json:
         output.print_json({**facts, "assets": items})
@@ -286,7 +286,7 @@ def _describe_asset(
     from delta_sharing_client.cli import output
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, MODEL_VERSION
 
-    rest, kind, item = client.rest, BY_NOUN[noun], None
+    rest, kind, item = client._rest, BY_NOUN[noun], None
     if alias is not None:
         kind, item = MODEL_VERSION, rest.get_model_alias(name, alias)
     elif version is not None:

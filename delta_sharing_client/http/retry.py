@@ -12,7 +12,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
-from delta_sharing_client.errors import DeltaSharingError, TransportError
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    TransportError,
+    add_advice,
+)
 from delta_sharing_client.lazy import lazy
 from delta_sharing_client.options import ReadOptions
 
@@ -174,11 +178,13 @@ class Tries:
         failure, attempts = _failure(state), state.attempt_number
         error = failure.error
         if attempts > 1:
-            error.add(f"Tried {attempts} times.")
+            add_advice(error, f"Tried {attempts} times.")
         if failure.after is not None and failure.after > self._options.max_retry_seconds:
-            error.add(f"The server asks to wait {failure.after:.0f} s; try again then.")
+            add_advice(error, f"The server asks to wait {failure.after:.0f} s; try again then.")
         elif self._is_late(state):
-            error.add(f"The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another attempt.")
+            add_advice(
+                error, f"The {self._deadline.seconds:g} seconds of 'total_timeout' leave no time for another attempt."
+            )
         raise error
 
 

@@ -68,8 +68,8 @@ class ScopedClient(SharingClient):
 
     def __init__(self, profile: ProfileSource, options: ReadOptions, scope: Scope) -> None:
         super().__init__(profile, options)
-        self.rest: _ScopedRest = _ScopedRest(self.rest.profile, options)
-        self.rest.scope = self._scope = scope
+        self._rest: _ScopedRest = _ScopedRest(self._rest.profile, options)
+        self._rest.scope = self._scope = scope
 
     def table(self, name: Any, format: TableFormat | str | None = None) -> Any:  # noqa: A002
         shared = super().table(name, format)

@@ -27,8 +27,8 @@ def find(client: SharingClient, text: str, where: str | None) -> tuple[list[dict
         raise UsageError("'text' must have a word to search for.")
     entries = [
         (AssetName(share, entry.schema, entry.name), entry)
-        for share, schema in shares_to_list(client.rest, where)
-        for entry in assets_in(client.rest, share, schema)[1]
+        for share, schema in shares_to_list(client._rest, where)
+        for entry in assets_in(client._rest, share, schema)[1]
     ]
     tables = [name for name, entry in entries if entry.kind is TABLE]
     asked, left = tables[:MOST_TABLES], tables[MOST_TABLES:]

@@ -114,7 +114,7 @@ class Tools:
     def list_assets(self, where: str | None = None, offset: int = 0) -> dict[str, object]:
         """List the shared assets in ``where`` (a share, or share.schema), or in all shares, from number ``offset`` on.
         A comment is the provider's."""
-        rest = self._client.rest
+        rest = self._client._rest
         assets = [
             _stated(
                 {
@@ -144,10 +144,10 @@ class Tools:
         try:
             return self._described_table(asset, offset)
         except NotFoundError:
-            entries = assets_in(self._client.rest, asset.share, asset.schema)[1]
+            entries = assets_in(self._client._rest, asset.share, asset.schema)[1]
         entry = next((one for one in entries if one.name.lower() == asset.name.lower()), None)
         if entry is None:
-            near = self._client.rest.near_names(name, KINDS)
+            near = self._client._rest.near_names(name, KINDS)
             raise NotFoundError(
                 f"Nothing with the name '{name}' is shared. {near or 'The tool list_assets lists what is shared.'}"
             )
@@ -268,7 +268,7 @@ class Tools:
         try:
             return call(self._client.volume(name))
         except NotFoundError:
-            if not self._client.rest.is_shared(AssetRef(SKILL, AssetName.parse(name))):
+            if not self._client._rest.is_shared(AssetRef(SKILL, AssetName.parse(name))):
                 raise
         return call(self._client.skill(name))
 

@@ -19,6 +19,7 @@ from delta_sharing_client.errors import (
     RequestError,
     UsageError,
     about_table,
+    add_advice,
 )
 from delta_sharing_client.http.error_responses import html_page
 from delta_sharing_client.protocol.asset_kinds import (
@@ -80,7 +81,7 @@ class Listings(Transport):
             if not error.advised:
                 with contextlib.suppress(DeltaSharingError):
                     if (sentence := advice()) is not None:
-                        error.add(sentence)
+                        add_advice(error, sentence)
             error.advised = True
             raise
 

@@ -16,6 +16,7 @@ from delta_sharing_client.errors import (
     RequestError,
     UnsupportedFeatureError,
     UsageError,
+    add_advice,
 )
 from delta_sharing_client.http.retry import NOT_IMPLEMENTED, RETRIED_STATUSES
 from delta_sharing_client.lazy import lazy
@@ -103,7 +104,7 @@ class EitherFormat(EitherSource):
             failure = self._iceberg.failure
             if failure is not None:
                 if not isinstance(failure, NotFoundError):
-                    error.add(f"Whether it is an Iceberg table is not known: {failure.message}")
+                    add_advice(error, f"Whether it is an Iceberg table is not known: {failure.message}")
                 raise
         known_formats(self.rest, self.name, (ICEBERG,))
         return ask(self._iceberg)

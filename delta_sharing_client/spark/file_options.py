@@ -98,14 +98,14 @@ class FileOptions:
         Raises ``UsageError`` for a malformed path or pattern.
         """
         matcher(pattern, exclude)
-        noun = AssetNoun.MODEL if asset.ref.version is not None else AssetNoun(asset.kind.noun)
+        noun = AssetNoun.MODEL if asset._ref.version is not None else AssetNoun(asset._kind.noun)
         return cls(
             asset=noun,
-            folder=checked_path(path, asset.ref),
+            folder=checked_path(path, asset._ref),
             pattern=None if pattern is None else _several(pattern),
             exclude=_several(exclude),
             recursive=recursive,
-            model_version=asset.ref.version,
+            model_version=asset._ref.version,
         )
 
     def texts(self) -> dict[str, object]:

@@ -73,10 +73,10 @@ def describe(options: SparkOptions) -> TableHead:
     with contextlib.closing(asset.rest):
         asset.files_location()
     assert options.files is not None
-    checked_path(options.files.folder, asset.ref)
+    checked_path(options.files.folder, asset._ref)
     list(_conditions(options))
     return TableHead(
-        version=asset.ref.version or 0,
+        version=asset._ref.version or 0,
         response_format=ResponseFormat.DELTA,
         protocol=Protocol(min_reader_version=1),
         metadata=Metadata(id="", schema_string=_SCHEMA),

@@ -239,7 +239,7 @@ def attach(session: SparkSession, profile: ProfileSource, name: str) -> None:
     """Create a catalog ``name`` in ``session`` for the tables of ``profile``; see ``loaders.attach``."""
     _check_catalog(session, name)
     named = profile_setting(session) if profile is None else profile
-    fields = session_credentials.fields_of(SharingClient(named).rest.profile)
+    fields = session_credentials.fields_of(SharingClient(named)._rest.profile)
     if fields is None:
         raise UsageError(
             "These credentials cannot be passed to a Spark catalog: they are signed, have an audience, or come from "

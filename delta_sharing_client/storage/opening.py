@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Protocol
 from urllib.request import url2pathname
 
-from delta_sharing_client.errors import DeltaSharingError, ProtocolError, RequestError, UnsupportedFeatureError
+from delta_sharing_client.errors import (
+    DeltaSharingError,
+    ProtocolError,
+    RequestError,
+    UnsupportedFeatureError,
+    add_advice,
+)
 from delta_sharing_client.fetch.place import Place
 from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.options import ReadOptions
@@ -117,7 +123,7 @@ def place_of(rest: RestClient, asset: AssetRef, location: str | None, options: R
         )
     except UnsupportedFeatureError as error:
         if asset.kind is TABLE:
-            error.add("Read the table by URL.")
+            add_advice(error, "Read the table by URL.")
         raise
 
 

@@ -227,7 +227,7 @@ def test_code_can_be_copied(browser: Chromium, page: Running, pictures: Path) ->
         assert "demo.shop.orders" in code
         browser.wait(f"navigator.clipboard.readText().then ? {json.dumps(True)} : false")
         assert browser.run("navigator.clipboard.readText()") == code
-    token = page.session.client.rest.profile.credentials
+    token = page.session.client._rest.profile.credentials
     assert "bearerToken" not in browser.run("document.body.innerText")
     assert token
 

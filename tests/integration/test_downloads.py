@@ -544,8 +544,8 @@ def test_next_download_completes_a_killed_download(
         bucket.put(f"in/{path}", data)
     profile = tmp_path / "profile.share"
     profile.write_text(json.dumps({
-        "shareCredentialsVersion": 1, "endpoint": client.rest.profile.endpoint,
-        "bearerToken": client.rest.profile.credentials.token.reveal()}))  # fmt: skip
+        "shareCredentialsVersion": 1, "endpoint": client._rest.profile.endpoint,
+        "bearerToken": client._rest.profile.credentials.token.reveal()}))  # fmt: skip
     program = (
         "import sys, delta_sharing_client as ds\n"
         "from delta_sharing_client.assets import transfers\n"

@@ -661,7 +661,7 @@ def test_nested_namespace_is_a_schema_with_dots(made: HandMade, namespace: str, 
         client = ds.SharingClient(server.profile)
 
         assert client.table(f"{SHARE}.`a.b`.t", format="iceberg").to_arrow().num_rows == len(ROWS)
-        catalog = Catalog(client.rest)
+        catalog = Catalog(client._rest)
         assert catalog.tables(SHARE, "a.b") == ["t"]
         with pytest.raises(NotFoundError):
             client.table(f"{SHARE}.`a.c`.t", format="iceberg").to_arrow()

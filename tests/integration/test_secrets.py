@@ -63,8 +63,8 @@ def test_successful_read_shows_no_credential(
         assert scan.to_arrow().num_rows == 150
         shown = [
             client,
-            client.rest,
-            client.rest.profile,
+            client._rest,
+            client._rest.profile,
             table,
             table.metadata(),
             scan,
@@ -108,14 +108,14 @@ def test_other_assets_show_no_credential(server: Any, fault: str | None, caplog:
     listed = client.list_all_volumes()
     assert STORAGE_TOKEN in volume.storage_location
     assert version.storage_location
-    shown = [volume, version, version.ref, volume.facts(), listed, client["s"]["d"]]
+    shown = [volume, version, version._ref, volume.facts(), listed, client["s"]["d"]]
     texts = [one._repr_html_() for one in (volume, listed, client, client["s"]["d"])]
     if fault is not None:
         server.set_fault(fault)
     given = []
     for asset in (volume, version):
         try:
-            given.append(client.rest.credentials(asset.ref, asset.storage_location))
+            given.append(client._rest.credentials(asset._ref, asset.storage_location))
         except ds.DeltaSharingError as error:
             texts += _all_of(error)
     assert all(STORAGE_TOKEN in one.gcp_oauth_token.oauth_token for one in given)

@@ -108,7 +108,7 @@ def subject(request: pytest.FixtureRequest, shared: Callable[[str], Any]) -> Sub
     name = AssetName("s", "t", kind.table)
 
     def opened(name: AssetName = name) -> TableSource:
-        return source_of(client.rest.for_read(kind.options), name, kind.options)
+        return source_of(client._rest.for_read(kind.options), name, kind.options)
 
     return Subject(kind, name, opened, ids)
 

@@ -277,7 +277,7 @@ def test_long_names_and_comments_of_shares_are_not_truncated(
     item = {"name": "s", "displayName": "d" * 300, "comment": "c" * 70_000, "properties": properties}
     client = ds.SharingClient(server.profile)
     body = json.dumps({"items": [item]}).encode()
-    monkeypatch.setattr(type(client.rest), "fetch", lambda *_: (None, body))
+    monkeypatch.setattr(type(client._rest), "fetch", lambda *_: (None, body))
     (share,) = client.list_shares()
     assert (share.display_name, share.comment, share.properties) == ("d" * 300, "c" * 70_000, properties)
 

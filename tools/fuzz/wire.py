@@ -85,7 +85,7 @@ def client_for(body: bytes, *, status: int = 200, headers: dict[str, str] | None
     """Return a client whose server sends ``body`` as every response."""
     client = SharingClient(PROFILE, OPTIONS)
     sessions = _Sessions(status, {"Delta-Table-Version": "3"} if headers is None else headers, body)
-    vars(client.rest._server).update(_sessions=sessions)
+    vars(client._rest._server).update(_sessions=sessions)
     return client
 
 

@@ -167,7 +167,7 @@ def directory_of(place: Any) -> Directory:
     ref = AssetRef(VOLUME, AssetName("a", "b", "c"))
     opening = Opening()
     opening.place(lambda: place)
-    asset: Any = types.SimpleNamespace(ref=ref, options=ReadOptions(), _opening=opening)
+    asset: Any = types.SimpleNamespace(_ref=ref, options=ReadOptions(), _opening=opening)
     return Directory(asset)
 
 

@@ -48,7 +48,7 @@ class Recorder:
         self.calls: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") and name != "_rest":
             raise AttributeError(name)
 
         def call(*arguments: Any, **named: Any) -> Any:
@@ -189,12 +189,12 @@ def test_credentials_are_masked_by_default(run: Run) -> None:
     )
     client = Recorder()
     client.name = "the name"  # type: ignore[attr-defined]
-    client.rest = Recorder(temporary_table_credentials=given)  # type: ignore[attr-defined]
+    client._rest = Recorder(temporary_table_credentials=given)  # type: ignore[attr-defined]
     names = ("access_key_id", "secret_access_key", "session_token")
     for words, keys in (("", ["***"] * 3), ("--show-secrets", ["planted-1", "planted-2", "planted-3"])):
         output = json.loads(run(f"--json credentials a.b.c {words}", client)[0])
         assert output == {"location": "s3://b/t", "expirationTime": 5, **dict(zip(names, keys, strict=True))}
-        assert client.rest.calls[-1] == ("temporary_table_credentials", "the name", {})
+        assert client._rest.calls[-1] == ("temporary_table_credentials", "the name", {})
         assert ("planted" in run(f"credentials a.b.c {words}", client)[0]) is bool(words)
 
 
@@ -341,7 +341,7 @@ def test_cat_reads_a_file_of_the_named_asset(run: Run, noun: str, monkeypatch: p
     model = Recorder(version=asset, alias=asset, versions=versions)
     client = Recorder(volume=asset, skill=asset, model=model)
     shared = {noun}
-    client.rest = NS(is_shared=lambda ref: ref.kind.noun in shared)  # type: ignore[attr-defined]
+    client._rest = NS(is_shared=lambda ref: ref.kind.noun in shared)  # type: ignore[attr-defined]
     monkeypatch.setattr(asset_files, "open_client", lambda *what, **how: (opened.append((what, how)), client)[1])
 
     def cat(words: str, *, code: int = 0) -> tuple[str, str]:
@@ -395,7 +395,7 @@ def test_cat_reads_a_file_of_the_named_asset(run: Run, noun: str, monkeypatch: p
 def test_downloads_are_reported(run: Run) -> None:
     asset = Asset()
     client = Recorder(volume=asset)
-    client.rest = NS(is_shared=lambda ref: True)  # type: ignore[attr-defined]
+    client._rest = NS(is_shared=lambda ref: True)  # type: ignore[attr-defined]
     out, _ = run("get a.b.c/p d --pattern *.x", client)
     assert out == "removed: c\ndownloaded 2 files, 4 bytes, into d; 3 unchanged\n"
     options = {"exclude": (), "delete": False, "force": False, "dry_run": False}
@@ -664,7 +664,7 @@ def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatc
         profile = NS(
             endpoint="https://h", credentials=Credentials(), expiration_time=expires, iceberg_endpoint="https://i"
         )
-        recorder.rest = NS(profile=profile)  # type: ignore[attr-defined]
+        recorder._rest = NS(profile=profile)  # type: ignore[attr-defined]
         return recorder
 
     facts: dict[str, Any] = {"endpoint": "https://h", "credentials": "Credentials", "shares": ["s", "t"]}
@@ -680,7 +680,7 @@ def test_describe_of_a_share_or_schema_lists_its_assets(run: Run, monkeypatch: p
     entries = [NS(kind=KINDS[0], schema="d", name="t"), NS(kind=KINDS[1], schema="e", name="v")]
     monkeypatch.setattr("delta_sharing_client.sources.contents.assets_in", lambda rest, share, schema: ([], entries))
     client = Recorder(get_share=named(name="S", comment="c", properties={"k": "v"}))
-    client.rest = None  # type: ignore[attr-defined]
+    client._rest = None  # type: ignore[attr-defined]
     assets = [{"kind": KINDS[0].noun, "name": "s.d.t"}, {"kind": KINDS[1].noun, "name": "s.e.v"}]
     about = {"comment": "c", "properties": {"k": "v"}}
     for schema, more in ((None, about), ("d", {})):
@@ -906,7 +906,7 @@ def test_describe_of_a_model_lists_versions_without_signatures(capsys: pytest.Ca
     rest = Recorder(
         get_model_alias={"version": 3}, get_model_version={"version": 4}, get_asset=item, list_model_versions=versions
     )
-    client: Any = NS(rest=rest)
+    client: Any = NS(_rest=rest)
     name: Any = "a.b.c"
 
     def described(noun: str, version: str | None = None, alias: str | None = None) -> Any:

@@ -38,7 +38,7 @@ def table(lake: Any) -> TableWriter:
 
 def follower(lake: Any, wire: ResponseFormat = ResponseFormat.AUTO, **asked: Any) -> Follower:
     request = FollowRequest(table=NAME, read=ScanRequest(response_format=wire), **asked)
-    followed = FollowedTable(ds.SharingClient(lake.server.profile).rest, request, ReadOptions(), ReadOptions())
+    followed = FollowedTable(ds.SharingClient(lake.server.profile)._rest, request, ReadOptions(), ReadOptions())
     return Follower(followed, followed.describe())
 
 

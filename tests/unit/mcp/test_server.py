@@ -39,7 +39,7 @@ def test_client_has_the_time_of_a_call_and_shows_no_progress(profile: Path, monk
     module.make_server(profile, limits)
     module.make_server(profile, limits, Scope.of(("s",), ()))
     for client, given in clients:
-        options = client.rest.options
+        options = client._rest.options
         assert (options.total_timeout, options.progress) == (7, False)
         assert given is limits
     assert [isinstance(client, ScopedClient) for client, _ in clients] == [False, True]

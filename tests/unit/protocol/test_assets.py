@@ -249,7 +249,7 @@ def test_model_lists_its_versions_and_finds_one_by_alias(server, rest, wire):
     assert (fourth.item.model_name, fourth.item.schema, fourth.item.share) == ("v", "d", "s")
     assert model.version(3).status == "PENDING_REGISTRATION"
     assert model.alias("champion").version == 4
-    assert model.version(3).ref.path == ("shares", "s", "schemas", "d", "models", "v", "versions", "3")
+    assert model.version(3)._ref.path == ("shares", "s", "schemas", "d", "models", "v", "versions", "3")
 
 
 def test_error_of_a_missing_version_lists_the_versions(server, rest, wire):

@@ -163,7 +163,7 @@ def test_connections_are_shared_until_closed_or_forked(
 ) -> None:
     raw.close_after = False
     raw.answers = [HEAD + BODY]
-    read = client.rest.for_read(ReadOptions(ca_bundle=bundle))
+    read = client._rest.for_read(ReadOptions(ca_bundle=bundle))
     assert len(read.list_shares()) == len(shares(client)) == 1
     assert raw.connections == 1
     client.close()
