@@ -31,6 +31,7 @@ from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.parquet.byte_ranges import ByteRange
+from delta_sharing_client.plan.packed import MOST_PARTS
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, columns
@@ -57,7 +58,6 @@ _SCHEMA = json.dumps(
 # A row without content counts as this many bytes in a task.
 _ROW_COST = 4 * 1024
 _MOST_ROWS = 1000
-_MOST_PARTS = 10_000
 _BATCH_BYTES = 16 * 1024 * 1024
 _FILES_AHEAD, _BYTES_AHEAD = 8, 64 * 1024 * 1024
 _KEPT_DIRECTORIES = 16
@@ -130,7 +130,8 @@ def plan_files(options: SparkOptions, version: int, wanted: Sequence[str], least
     total = sum(chunk.cost for chunk in chunks)
     share = min(options.max_partition_bytes, max(least, -(-total // max(1, options.parallelism))))
     parts = []
-    for numbers in equal_shares([chunk.cost for chunk in chunks], max(1, -(-total // share))):
+    count = min(MOST_PARTS, max(1, -(-total // share)))
+    for numbers in equal_shares([chunk.cost for chunk in chunks], count):
         some = [chunks[number] for number in numbers]
         part = FilesPart(sent, tuple(chunk.packed for chunk in some), has_content=has_content)
         parts.append(PlannedPart(part, sum(chunk.bytes for chunk in some), sum(chunk.files for chunk in some)))
@@ -236,7 +237,7 @@ def _chunks(files: Iterator[StoredFile], least: int, *, has_content: bool) -> It
     for file in files:
         waiting.append(file)
         size += file.size + OPEN_COST if has_content else _ROW_COST
-        if len(waiting) == _MOST_ROWS or size >= max(least, total // _MOST_PARTS):
+        if len(waiting) == _MOST_ROWS or size >= max(least, total // MOST_PARTS):
             yield _chunk(waiting, size, has_content)
             waiting, size, total = [], 0, total + size
     if waiting:
