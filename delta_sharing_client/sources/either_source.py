@@ -69,9 +69,6 @@ class EitherSource(TableSource):
         feed, access = self._listed(lambda source: source.changes(request, purpose))
         return feed if access is None else dataclasses.replace(feed, access=access)
 
-    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
-        return self._described(lambda source: source.window(first, last, feed=feed, response_format=response_format))
-
 
 class EitherFormat(EitherSource):
     """A Delta or an Iceberg table (OpenSharing protocol, "Iceberg tables").
@@ -111,6 +108,12 @@ class EitherFormat(EitherSource):
 
     def _listed(self, ask: Callable[[TableSource], T], *, of_reference: bool = False) -> tuple[T, str | None]:
         return self._described(ask, of_reference=of_reference), None
+
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        formats = stated_formats(self.rest, self.name)
+        # A follower has described the table before, so its format is known, and a refusal concerns the versions.
+        source = self._iceberg if ICEBERG in formats and "delta" not in formats else self._delta
+        return source.window(first, last, feed=feed, response_format=response_format)
 
     def commits(self, first: int, last: int | None) -> Sequence[Commit] | None:
         return self._described(lambda source: source.commits(first, last))
@@ -167,6 +170,9 @@ class EitherAccess(EitherSource):
 
     def state(self, request: ScanRequest) -> TableState:
         return self._server.state(request) if is_latest(request) else super().state(request)
+
+    def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
+        return self._server.window(first, last, feed=feed, response_format=response_format)
 
     def commits(self, first: int, last: int | None) -> Sequence[Commit] | None:
         mode = self.options.access_mode

@@ -726,3 +726,18 @@ def test_directory_is_read_if_urls_are_not_offered(
         with pytest.raises(ds.RequestError) as caught:
             table.files(ScanRequest(), Purpose.READ)
         assert caught.value is refused
+
+
+def test_refused_versions_do_not_ask_the_catalog() -> None:
+    refused, name = ds.RequestError("gone", status=404), AssetName("s", "s", "t")
+
+    def window(*_: Any, **__: Any) -> Any:
+        raise refused
+
+    delta = types.SimpleNamespace(
+        rest=types.SimpleNamespace(known={("formats", name): ()}), name=name, options=ds.ReadOptions(), window=window
+    )
+    table = either.EitherFormat(cast("Any", delta), cast("Any", None))
+    with pytest.raises(ds.RequestError) as caught:
+        table.window(1, 2, feed=True, response_format=ds.ResponseFormat.AUTO)
+    assert caught.value is refused
