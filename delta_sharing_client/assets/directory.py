@@ -16,11 +16,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Union
 
 from delta_sharing_client.errors import (
-    AuthError,
     DataError,
     DeltaSharingError,
     NotFoundError,
-    TransportError,
     UsageError,
 )
 from delta_sharing_client.fetch.listing import list_pages
@@ -123,7 +121,10 @@ class Directory:
             if is_web_page(body):
                 raise DataError(f"Expected the file '{path}' of {self.ref}, found {WEB_PAGE}.")
             if size is None:
-                raise DataError(f"The store does not state the length of the file '{path}' of {self.ref}.")
+                raise DataError(
+                    f"The store does not state the length of the file '{path}' of {self.ref}, so it can only be read "
+                    "as a whole, with 'read_bytes()'."
+                )
             facts.append(StoredFile(path, size, body.modified, body.version.etag or None))
 
         fetcher = Fetcher(self.place)
@@ -152,9 +153,11 @@ class Directory:
         loop.on_cancellation(running.cancel)
         return bytes(running.result())
 
-    async def read(self, path: str, file: StoredFile | None = None, wanted: ByteRange | None = None) -> memoryview:
+    async def read(
+        self, path: str, file: StoredFile | None = None, wanted: ByteRange | None = None, *, once: bool = False
+    ) -> memoryview:
         """Return the bytes of a file, or those of ``wanted``, which is only possible with the facts about the
-        ``file``."""
+        ``file``; ``once`` as for ``read_object``."""
         return await read_object(
             self.place,
             path,
@@ -163,6 +166,7 @@ class Directory:
             size=-1 if file is None else file.size,
             version=None if file is None else Version(file.etag or "", "", file.size),
             wanted=wanted,
+            once=once,
         )
 
     def store(self) -> Any:
@@ -399,9 +403,8 @@ def refusal(asset: AssetRef, path: str, refused: Refused) -> DeltaSharingError:
     if refused.status == 412:
         return DataError(f"Expected one version of {file}, but it was replaced while it was read; read it again.")
     if refused.status in (401, 403):
-        return AuthError(
+        return refused.error(
             f"The store refused access to {file} ({refused}). If the settings of the store are right, ask the provider "
-            "whether the credentials allow access.",
-            status=refused.status,
+            "whether the credentials allow access."
         )
-    return TransportError(f"The store refused {file} ({refused}).")
+    return refused.error(f"The store refused {file} ({refused}).")

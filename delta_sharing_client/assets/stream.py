@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from delta_sharing_client.fetch.place import StoredFile
+from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Consumer
@@ -38,8 +39,9 @@ class OpenFile(io.BufferedReader):
 
 
 class FileStream(io.RawIOBase):
-    """The bytes of ``file``, all of one version. At most two blocks of up to 8 MiB are in memory. For one thread at a
-    time."""
+    """The bytes of ``file``, all of one version. At most two blocks of up to 8 MiB are in memory, or the whole file, of
+    up to 64 MiB, if its first bytes already have another version than ``file``: it was replaced after it was opened, or
+    the store states another version in each response. For one thread at a time."""
 
     def __init__(self, directory: Directory, file: StoredFile) -> None:
         super().__init__()
@@ -50,6 +52,8 @@ class FileStream(io.RawIOBase):
         self._start, self._block = 0, memoryview(b"")
         self._length = _FIRST_BLOCK
         self._ahead: tuple[int, Future[memoryview]] | None = None
+        self._has_begun = False
+        self._whole: memoryview | None = None
         self._consumer = Consumer(f"The stream of the file '{file.path}'")
 
     def __repr__(self) -> str:
@@ -118,7 +122,7 @@ class FileStream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             self.end()
-            ahead, self._ahead, self._block = self._ahead, None, memoryview(b"")
+            ahead, self._ahead, self._block, self._whole = self._ahead, None, memoryview(b""), None
             if ahead is not None:
                 ahead[1].cancel()
         super().close()
@@ -152,9 +156,20 @@ class FileStream(io.RawIOBase):
     def _result(self, coming: Future[memoryview]) -> memoryview:
         try:
             with self._consumer.turn():
-                return self._consumer.result(coming)
+                data = self._consumer.result(coming)
+                self._has_begun = True
+                return data
         finally:
             coming.cancel()
 
     async def _bytes(self, start: int, stop: int) -> memoryview:
-        return await self._directory.read(self._file.path, self._file, ByteRange(start, min(stop, self._file.size)))
+        file, stop = self._file, min(stop, self.size)
+        if self._whole is None:
+            try:
+                return await self._directory.read(file.path, file, ByteRange(start, stop), once=True)
+            except Stale as stale:
+                # Bytes that were returned cannot be taken back.
+                if self._has_begun or self.size > MOST_IN_ONE_RESPONSE:
+                    raise stale.ended() from None
+            self._whole = await self._directory.read(file.path, file, ByteRange(0, self.size))
+        return self._whole[start:stop]

@@ -318,7 +318,14 @@ def _span(response: aiohttp.ClientResponse, wanted: Wanted) -> Span:
     length = headers.get("Content-Length", "")
     size = int(length) if length.isascii() and length.isdigit() and len(length) <= _LONGEST_NUMBER else None
     if response.status == 200:
-        return Span(0, size, size, is_html=headers.get("Content-Type", "").lower().startswith("text/html"))
+        return Span(
+            0,
+            size,
+            size,
+            is_html=headers.get("Content-Type", "").lower().startswith("text/html"),
+            # Without the last chunk, aiohttp raises an error.
+            has_end=headers.get("Transfer-Encoding", "").lower() == "chunked",
+        )
     match = _CONTENT_RANGE.match(headers.get("Content-Range", "").strip())
     if match is None or wanted is None:
         raise DataError(

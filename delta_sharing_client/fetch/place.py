@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, Union
 
 import msgspec
 
+from delta_sharing_client.errors import AuthError, TransportError
 from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -37,6 +38,14 @@ class Refused(Exception):
         self.code = code
         self.region = region
 
+    def error(
+        self, message: str, *, table: str | None = None, file_id: str | None = None
+    ) -> AuthError | TransportError:
+        """Return the error with this message: an ``AuthError`` if the credentials were refused."""
+        if self.status in (401, 403):
+            return AuthError(message, status=self.status, table=table, file_id=file_id)
+        return TransportError(message, table=table, file_id=file_id)
+
 
 class Version(NamedTuple):
     """The version of a file: its strong ETag, ``Last-Modified`` and length; each is empty or ``None`` if not stated.
@@ -61,13 +70,15 @@ class Version(NamedTuple):
 class Span(NamedTuple):
     """The content of a response: the bytes ``start`` to ``stop`` of a file of ``total`` bytes (``None``: not stated).
 
-    ``is_html`` means that the content type of the response is HTML.
+    ``is_html`` means that the content type of the response is HTML. ``has_end`` means that the body shows its own end
+    (chunks), so that it is known to be complete although no length is stated.
     """
 
     start: int
     stop: int | None
     total: int | None
     is_html: bool = False
+    has_end: bool = False
 
 
 class DataRequest(NamedTuple):

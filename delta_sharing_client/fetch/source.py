@@ -284,12 +284,25 @@ class RemoteFile:
 
     def replaced(self) -> Stale:
         return self.error(
-            Stale, "it was replaced while it was read, so its bytes do not belong together; read the table again"
+            Stale,
+            "it was replaced while it was read, so its bytes do not belong together; read "
+            + ("it again" if self._name else "the table again"),
         )
 
     def error(self, kind: type[ErrorT], reason: str) -> ErrorT:
-        name = self._name or ("a data file" if self.file_id else f"a data file at {safe_url(self._url)}")
-        return kind(f"Cannot read {name}: {reason}.", table=self.fetcher.place.table, file_id=self.file_id)
+        return kind(f"Cannot read {self._called()}: {reason}.", table=self.fetcher.place.table, file_id=self.file_id)
+
+    def _called(self) -> str:
+        return self._name or ("a data file" if self.file_id else f"a data file at {safe_url(self._url)}")
+
+    def refused(self, refused: Refused) -> DeltaSharingError:
+        """Return the error for credentials that the storage refuses."""
+        return refused.error(
+            f"Cannot read {self._called()}: the storage refused access ({refused}). Ask the provider whether the "
+            "credentials may read it.",
+            table=self.fetcher.place.table,
+            file_id=self.file_id,
+        )
 
     def check_refusal(self, refused: Refused) -> None:
         """Raise the error that the file's owner has for this refusal, if it has one."""
@@ -432,6 +445,8 @@ class _Transfer:
             raise self.file.error(
                 DataError, f"it has no bytes {self.wanted.start} to {self.wanted.stop} (HTTP status 416)"
             )
+        if status in (401, 403) and self.file.fetcher.place.urls is None:
+            raise self.file.refused(refused)
         if status in EXPIRED_STATUSES:
             guess = "" if refused.reason else "; it may have expired"
             raise self.file.error(TransportError, f"the storage refused the file's URL ({refused}){guess}")
@@ -440,7 +455,7 @@ class _Transfer:
 
 
 class _WholeTransfer(_Transfer):
-    """Reads all bytes of a file of unknown size; the first response states the size."""
+    """Reads all bytes of a file of unknown size: the first response states it, or its chunks show where it ends."""
 
     def __init__(self, file: RemoteFile, most: int | None) -> None:
         super().__init__(file, ByteRange(0, 0), memoryview(b""))
@@ -448,13 +463,17 @@ class _WholeTransfer(_Transfer):
         self.buffer: pa.Buffer | None = None
 
     def missing(self) -> Wanted:
+        if self.file.is_in_one_response:
+            self.filled, self.buffer = 0, None
+            self.file.forget_version()
         return ByteRange(self.filled, self.wanted.stop) if self.filled else None
 
     async def take(self, body: Body) -> None:
         total = body.span.total
-        if total is None:
-            raise self.file.error(DataError, "the storage does not state its length")
         self.file.check_size(body)
+        if total is None:
+            await self._take_to_end(body)
+            return
         if self.most is not None and total > self.most:
             raise self.file.error(DataError, f"expected at most {self.most} bytes, found {total}")
         if not self.file.agree(body.version) or (self.buffer is not None and self.wanted.stop != total):
@@ -464,6 +483,26 @@ class _WholeTransfer(_Transfer):
             self.buffer = pa.allocate_buffer(total)
             self.into = memoryview(self.buffer).cast("B") if total else memoryview(b"")
         await self.receive(body, skip=max(0, self.filled - body.span.start))
+
+    async def _take_to_end(self, body: Body) -> None:
+        """Read a response without a length; if it is interrupted, the next attempt starts from the beginning."""
+        if not body.span.has_end:
+            raise self.file.error(
+                DataError,
+                "the storage states neither its length nor where the response ends, so a part could not be told from "
+                "the whole file; ask the provider for a storage or proxy that sends Content-Length",
+            )
+        if self.buffer is not None or not self.file.agree(body.version):
+            raise self.file.replaced()
+        size, out = 0, pa.BufferOutputStream()
+        while data := await body.read():
+            size += len(data)
+            if self.most is not None and size > self.most:
+                raise self.file.error(DataError, f"expected at most {self.most} bytes, found more")
+            out.write(data)
+            self.file.fetcher.report.add(bytes=len(data))
+        self.file.check_total(size)
+        self.wanted, self.filled, self.buffer = ByteRange(0, size), size, out.getvalue()
 
 
 class _TailTransfer(_Transfer):

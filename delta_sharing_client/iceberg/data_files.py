@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.errors import DataError, DeltaSharingError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import DataRequest, Page, Place, Refused, Take
 from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.options import ReadOptions
@@ -89,7 +89,7 @@ class IcebergFiles:
 
     async def read(self, path: str) -> memoryview:
         """Return a whole file of the table's metadata. Raises ``DataError`` if it does not exist or is too large,
-        ``TransportError`` if the storage refuses it."""
+        ``AuthError`` if the storage refuses the credentials."""
         return await read_object(
             self,
             self.checked(path),
@@ -99,7 +99,7 @@ class IcebergFiles:
             most=_MOST_METADATA,
         )
 
-    def _refused(self, refused: Refused, path: str) -> DataError | TransportError:
+    def _refused(self, refused: Refused, path: str) -> DeltaSharingError:
         if refused.status == 404:
             error = DataError(
                 "A file of the table's metadata does not exist. The snapshot may have expired: read a newer one, or "
@@ -109,7 +109,7 @@ class IcebergFiles:
             )
             error.status = 404
             return error
-        return TransportError(
+        return refused.error(
             f"The table's storage refused access to a file of its metadata (HTTP status {refused.status}). Ask the "
             "provider whether the credentials may read the table's location.",
             table=self.table,

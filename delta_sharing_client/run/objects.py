@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from delta_sharing_client.fetch.listing import list_pages
 from delta_sharing_client.fetch.place import Page, Place, Refused, Version
-from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
+from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 
@@ -30,28 +30,42 @@ async def read_object(
     version: Version | None = None,
     file_id: str | None = None,
     most: int | None = None,
+    once: bool = False,
 ) -> memoryview:
     """Return the bytes of an object, or those of the range ``wanted``, all of one version.
 
     ``name`` is what errors call the object, and ``refusal`` returns the error for a response that is not data. ``size``
-    is its stated size, -1 if unknown. Raises ``DataError`` before the download if it has more than ``most`` bytes, if
-    it does not have the stated size or was replaced, and ``TransportError`` if it does not arrive within the limits.
+    is its stated size, -1 if unknown, and ``version`` the expected version. If a response has another one, the bytes
+    are read again, of any version of this size, and a third time in one response, unless they are a range of a large
+    object. Raises ``DataError`` if the object has more than ``most`` bytes, does not have the stated size or was
+    replaced during each attempt, and ``TransportError`` if it does not arrive within the limits. With ``once`` there is
+    one attempt, which raises ``Stale``.
     """
-    file = RemoteFile(
-        Fetcher(place),
-        key=address,
-        url=address,
-        size=size,
-        file_id=file_id,
-        version=version,
-        name=name,
-        refusal=refusal,
-    )
-    try:
-        data = await file.read_all(most) if wanted is None else await file.read(wanted)
-    except Stale as stale:
-        raise stale.ended() from None
-    return memoryview(data).cast("B")
+    fetcher = Fetcher(place)
+    last = Attempt.AGAIN if wanted is not None and size > MOST_IN_ONE_RESPONSE else Attempt.IN_ONE_RESPONSE
+    attempt = Attempt.FIRST
+
+    while True:
+        file = RemoteFile(
+            fetcher,
+            key=address,
+            url=address,
+            size=size,
+            file_id=file_id,
+            attempt=attempt,
+            version=version if attempt is Attempt.FIRST else None,
+            name=name,
+            refusal=refusal,
+        )
+        try:
+            data = await file.read_all(most) if wanted is None else await file.read(wanted)
+            return memoryview(data).cast("B")
+        except Stale as stale:
+            if once:
+                raise
+            if attempt is last:
+                raise stale.ended() from None
+        attempt = Attempt(attempt + 1)
 
 
 def pages(place: Place, folder: str = "", *, recursive: bool = True, subject: str) -> Iterator[Page]:

@@ -312,7 +312,8 @@ def dialect_of(settings: StoreSettings, credentials: StorageCredentials) -> Dial
 
 def reach_of(settings: StoreSettings, credentials: StorageCredentials) -> Allowed:
     """Return what requests to the store may reach. The user may name an endpoint anywhere; the server that named the
-    location may not make its recipients use services of their own network."""
+    location may not make its recipients use services of their own network. An endpoint that both name is the server's:
+    the user may have copied it, and has not vouched for it."""
     stated = settings.of(credentials).get("endpoint")
     if credentials.cloud == AWS:
         stated = stated or _environment_endpoint()

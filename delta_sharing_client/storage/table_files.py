@@ -21,7 +21,7 @@ from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.log_files import LOG_DIRECTORY, LogEntry
 from delta_sharing_client.delta.paths import canonical_path, is_absolute
-from delta_sharing_client.errors import DataError, TransportError, UnsupportedFeatureError
+from delta_sharing_client.errors import DataError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import DataRequest, Page, Place, Refused, StoredFile, Take
 from delta_sharing_client.http.retry import Deadline
 from delta_sharing_client.lazy import lazy
@@ -95,8 +95,8 @@ class TableFiles:
         return SharedFile(placed, file_id, version=commit.version, timestamp=commit.timestamp_ms)
 
     async def read(self, address: str) -> memoryview:
-        """Return the whole content of a file. Raises ``FileNotFoundError`` if it is missing, and ``TransportError`` if
-        the storage refuses it or does not send it."""
+        """Return the whole content of a file. Raises ``FileNotFoundError`` if it is missing, ``AuthError`` if the
+        storage refuses the credentials, and ``TransportError`` if it does not send it."""
         return await read_object(self, address, name="a file of the table's log", refusal=self._refusal)
 
     def list_log(self) -> list[LogEntry]:
@@ -107,7 +107,7 @@ class TableFiles:
         except Refused as refused:
             if refused.status == 404 and not refused.reason:
                 raise FileNotFoundError(LOG_DIRECTORY) from None
-            raise TransportError(
+            raise refused.error(
                 f"The table's storage refused to list the log ({refused}). Ask the provider whether the credentials "
                 "may list the table's directory.",
                 table=self.table,
@@ -119,7 +119,7 @@ class TableFiles:
     def _refusal(self, refused: Refused) -> Exception:
         if refused.status == 404:
             return FileNotFoundError(2, "it does not exist")
-        return TransportError(
+        return refused.error(
             f"The table's storage refused to return a file of the log ({refused}). Ask the provider whether the "
             "credentials may read the table's directory.",
             table=self.table,

@@ -16,8 +16,9 @@ from delta_sharing_client.assets import file_list, stream
 from delta_sharing_client.assets.directory import Directory, Opening
 from delta_sharing_client.assets.file_list import FileList
 from delta_sharing_client.assets.stream import FileStream, OpenFile
-from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.errors import DataError, NotFoundError, UsageError
 from delta_sharing_client.fetch.place import Page, Span, StoredFile, Version
+from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.protocol.asset_kinds import VOLUME, AssetRef
@@ -32,15 +33,19 @@ TAG = Version('"1"', "", None)
 
 
 class Blocks:
-    """Has the bytes of one file, and notes the ranges that a stream reads. Ranges from ``stuck`` on never arrive."""
+    """Has the bytes of one file, and notes the ranges that a stream reads. Ranges from ``stuck`` on never arrive.
+    After ``replaced`` reads, the file has another version."""
 
-    def __init__(self, stuck: int = len(DATA)) -> None:
+    def __init__(self, stuck: int = len(DATA), *, replaced: int = 1000) -> None:
         self.ranges: list[tuple[int, int]] = []
+        self.replaced = replaced
         self.stuck, self.waits, self.cancelled = stuck, threading.Event(), threading.Event()
 
-    async def read(self, path: str, file: StoredFile, wanted: ByteRange) -> memoryview:
+    async def read(self, path: str, file: StoredFile, wanted: ByteRange, *, once: bool = False) -> memoryview:
         assert (path, file) == (FILE.path, FILE)
         self.ranges.append((wanted.start, wanted.stop))
+        if once and len(self.ranges) > self.replaced:
+            raise Stale("it was replaced")
         if wanted.start >= self.stuck:
             self.waits.set()
             try:
@@ -98,6 +103,28 @@ def test_rest_of_a_file_is_read_in_one_request() -> None:
         assert (file.seek(200), file.read(), file.tell()) == (200, b"", 200)
         assert (file.seek(100), file.read(), file.seek(0, 2), file.seek(-2, 1)) == (100, b"", 100, 98)
     assert blocks.ranges == [(0, 4), (4, 100)]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_file_of_another_version_is_read_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first response shows it: the whole file is read, once.
+    blocks = Blocks(replaced=0)
+    with blocks.open() as file:
+        file.seek(90)
+        assert file.read(4) == DATA[90:94]
+        file.seek(2)
+        assert (file.read(2), file.readall()) == (DATA[2:4], DATA[4:])
+    assert blocks.ranges == [(90, 94), (0, 100)]
+    # Bytes of the first version were returned.
+    with Blocks(replaced=1).open() as file:
+        assert file.read(4) == DATA[:4]
+        with pytest.raises(DataError, match="replaced") as caught:
+            file.read(4)
+    assert type(caught.value) is DataError
+    monkeypatch.setattr(stream, "MOST_IN_ONE_RESPONSE", len(DATA) - 1)
+    with Blocks(replaced=0).open() as file, pytest.raises(DataError, match="replaced") as caught:
+        file.read(4)
+    assert type(caught.value) is DataError
 
 
 @pytest.mark.parametrize("end", ["close", "seek"])

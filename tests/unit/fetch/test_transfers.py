@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError
+from delta_sharing_client.errors import AuthError, DataError, DeltaSharingError, TransportError
 from delta_sharing_client.fetch import source
 from delta_sharing_client.fetch.place import DataRequest, Refused, Span, Version
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
@@ -36,9 +36,10 @@ class Sent:
         piece: int = 7,
         version: Version = V1,
         is_html: bool = False,
+        has_end: bool = False,
         broken: bool = False,
     ) -> None:
-        self.span, self.version = Span(start, stop, total, is_html), version
+        self.span, self.version = Span(start, stop, total, is_html, has_end), version
         self.data = DATA[start:stop] if data is None else data
         self.piece, self.broken = piece, broken
         self.checksum = self.modified = None
@@ -206,12 +207,19 @@ def test_error_explains_the_http_status() -> None:
     refused(DataError, lambda: read(made(Store([416])), 3, 9), "it has no bytes 3 to 9")
     for statuses in ([412, 412], [416]):
         refused(Stale, lambda statuses=statuses: read(made(Store(statuses), version=V1)), "replaced")  # type: ignore[misc]
-    for status in (400, 401, 403, 410):
+    for status in (401, 403):
+        # Without URLs that can be renewed, the credentials were refused.
+        words = f"the storage refused access (HTTP status {status}). Ask the provider"
+        error = refused(AuthError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
+        assert error.status == status
+        words = f"the storage refused the file's URL (HTTP status {status}); it may have expired."
+        refused(TransportError, lambda status=status: read(made(Store([status] * 3), renews=True)), words)  # type: ignore[misc]
+    for status in (400, 410):
         words = f"the storage refused the file's URL (HTTP status {status}); it may have expired."
         refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
     refusal = Refused(403, None, "AccessDenied")
     words = "the storage refused the file's URL (HTTP status 403, AccessDenied)."
-    refused(TransportError, lambda: read(made(Store([refusal]))), words)
+    refused(TransportError, lambda: read(made(Store([refusal] * 3), renews=True)), words)
     for status in (412, 418, 501, 505):
         words = f"responded with HTTP status {status}."
         refused(TransportError, lambda status=status: read(made(Store([status]))), words)  # type: ignore[misc]
@@ -363,8 +371,32 @@ def test_file_of_unknown_size_is_read_whole() -> None:
     assert whole(store) == (DATA, SIZE)
     assert store.wanted == [None, ByteRange(50, SIZE)]
     assert whole(Store([Sent(broken=True, data=DATA[:50]), Sent()])) == (DATA, SIZE)
-    refused(DataError, lambda: whole(Store([Sent(0, None, None)])), "does not state its length")
+    refused(DataError, lambda: whole(Store([Sent(0, None, None)])), "neither its length nor where the response ends")
     refused(DataError, lambda: whole(Store([Sent()]), SIZE - 1), f"expected at most {SIZE - 1} bytes, found {SIZE}")
     grown = Sent(50, 101, 101, data=DATA[50:] + b"x", version=V1)
     refused(Stale, lambda: whole(Store([Sent(broken=True, data=DATA[:50]), grown])), "replaced")
     refused(Stale, lambda: whole(Store([Sent(broken=True, data=DATA[:50]), Sent(50, version=V2)])), "replaced")
+
+
+def test_whole_file_without_length_is_read_to_its_end() -> None:
+    def sent(**rest: Any) -> Sent:
+        return Sent(0, None, None, has_end=True, **rest)
+
+    def whole(store: Store, most: int | None = None, size: int = -1, **rest: Any) -> tuple[bytes, int]:
+        file = made(store, size=size, **rest)
+        return bytes(asyncio.run(file.read_all(most))), file.size
+
+    assert whole(Store([sent()]), SIZE, SIZE) == (DATA, SIZE)
+    assert whole(Store([sent(data=b"")])) == (b"", 0)
+    # Without a length, an interrupted response cannot be continued.
+    store = Store([sent(broken=True, data=DATA[:50]), sent()])
+    assert whole(store) == (DATA, SIZE)
+    assert store.wanted == [None, None]
+    refused(TransportError, lambda: whole(Store([sent(broken=True)] * 3)), "broken")
+    refused(DataError, lambda: whole(Store([sent()]), SIZE - 1), f"expected at most {SIZE - 1} bytes, found more")
+    refused(DataError, lambda: whole(Store([sent()]), size=99), "expected a file of 99 bytes", "has 100 bytes")
+    refused(Stale, lambda: whole(Store([sent(broken=True), sent(version=V2)])), "replaced")
+    refused(Stale, lambda: whole(Store([Sent(broken=True, data=DATA[:50]), sent()])), "replaced")
+    for second in (sent(version=V2), Sent(version=V2)):
+        store = Store([Sent(broken=True, data=DATA[:50]), second])
+        assert whole(store, attempt=source.Attempt.IN_ONE_RESPONSE) == (DATA, SIZE)

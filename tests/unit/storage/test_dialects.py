@@ -453,6 +453,7 @@ def test_domains_of_aws_are_those_of_botocore() -> None:
         (VOLUME, {}, {}, {"endpoint": "https://s"}, False),
         (VOLUME, {"endpoint": "http://s"}, {}, {}, True),
         (VOLUME, {"endpoint": "http://s"}, {}, {"endpoint": "https://s"}, True),
+        (VOLUME, {"endpoint": "https://s"}, {}, {"endpoint": "https://s"}, False),
         (VOLUME, {}, {"AWS_ENDPOINT_URL": "http://s"}, {}, True),
         (VOLUME, {}, {"AWS_ENDPOINT_URL": "http://s"}, {"endpoint": "https://s"}, False),
         (GCS, {}, {"AWS_ENDPOINT_URL": "http://s"}, {}, False),

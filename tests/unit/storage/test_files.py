@@ -29,6 +29,7 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.log_files import LogEntry
 from delta_sharing_client.errors import (
+    AuthError,
     DataError,
     DeltaSharingError,
     ProtocolError,
@@ -127,12 +128,12 @@ def test_log_file_is_read_completely_or_an_error_is_raised(files: TableFiles, tm
     assert store.asked[1:] == [("a b", ByteRange(99, 100), V1)] * 2
     for answers, kind, words in (
         ([body(sent=b"")] * 3, TransportError, "Cannot read a file of the table's log: the connection ended early"),
-        ([403], TransportError, r"refused to return a file of the log \(HTTP status 403\)"),
+        ([403], AuthError, r"refused to return a file of the log \(HTTP status 403\)"),
         ([404], FileNotFoundError, "it does not exist"),
         (
             [body(0, 100, None)],
             DataError,
-            "Cannot read a file of the table's log: the storage does not state its length",
+            "Cannot read a file of the table's log: the storage states neither its length nor",
         ),
     ):
         stored(files, *answers)
@@ -152,9 +153,9 @@ def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
         stored(files, answer)
         with pytest.raises(FileNotFoundError):
             files.list_log()
-    for refused in (Refused(403, None), Refused(404, None, "NoSuchBucket")):
+    for refused, kind in ((Refused(403, None), AuthError), (Refused(404, None, "NoSuchBucket"), TransportError)):
         stored(files, refused)
-        with pytest.raises(TransportError, match="refused to list the log") as caught:
+        with pytest.raises(kind, match="refused to list the log") as caught:
             files.list_log()
         assert caught.value.table == "s.d.t"
 
