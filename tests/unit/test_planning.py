@@ -735,7 +735,10 @@ def test_refused_versions_do_not_ask_the_catalog() -> None:
         raise refused
 
     delta = types.SimpleNamespace(
-        rest=types.SimpleNamespace(known={("formats", name): ()}), name=name, options=ds.ReadOptions(), window=window
+        rest=types.SimpleNamespace(server_facts={("formats", name): ()}),
+        name=name,
+        options=ds.ReadOptions(),
+        window=window,
     )
     table = either.EitherFormat(cast("Any", delta), cast("Any", None))
     with pytest.raises(ds.RequestError) as caught:
