@@ -1,1 +1,1 @@
-"""Programs for developers: fuzzers, soaks, comparisons with other programs, and makers of committed tables."""
+"""Programs for developers: fuzzers, soaks, mutants, comparisons with other programs, makers of committed tables."""

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from tests.mutate.mutants import made_by, mutants, parts, watched
+from tools.mutate.mutants import made_by, mutants, parts, watched
 
 SOURCE = '''
 LIMIT = 1

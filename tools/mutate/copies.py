@@ -25,13 +25,13 @@ from typing import Any
 
 import pytest
 
-from tests.mutate import marks
-from tests.mutate.mutants import watched
+from tools.mutate import marks
+from tools.mutate.mutants import watched
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("delta_sharing_client", "mock_server")
 COPIED = (*PACKAGES, "pyspark_delta_sharing", "pyspark_delta_sharing_alias", "tests", "tools", "pyproject.toml")
-PYTEST = (sys.executable, *["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutate.marks"])
+PYTEST = (sys.executable, *["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.mutate.marks"])
 CACHE = ROOT / ".mutate_cache" / "started.json"
 # Wall-clock seconds for a whole run, and for the tests of one mutant.
 ALL_SECONDS = 3600
@@ -116,7 +116,7 @@ def _digest(paths: Sequence[Path]) -> str:
 def _marked(path: Path) -> str:
     """Return the module's source, changed so that each statement inside a function records its line."""
     tree = watched(ast.parse(path.read_text()), "__reached__")
-    made = f"from tests.mutate.marks import Marks\n__reached__ = Marks({str(path.relative_to(ROOT))!r})"
+    made = f"from tools.mutate.marks import Marks\n__reached__ = Marks({str(path.relative_to(ROOT))!r})"
     # The module's docstring and its imports from __future__ must stay first.
     first = 1 + max(
         number

@@ -1,10 +1,10 @@
 """Change the code in one place at a time and list the changes that no test notices.
 
-    python -m tests.mutate                     # every mutant of every room: hours
-    python -m tests.mutate delta --sample 150  # 150 mutants of one room, drawn with --seed
-    python -m tests.mutate delta --only paths  # mutants whose key contains this text
+    python -m tools.mutate                     # every mutant of every room: hours
+    python -m tools.mutate delta --sample 150  # 150 mutants of one room, drawn with --seed
+    python -m tools.mutate delta --only paths  # mutants whose key contains this text
 
-``tests/mutate/survivors.txt`` lists the survivors that do not change behaviour, each with a reason. Any other
+``tools/mutate/survivors.txt`` lists the survivors that do not change behaviour, each with a reason. Any other
 survivor fails the command, and so does a listed mutant that is killed or no longer exists: the list can only shrink.
 """
 
@@ -19,9 +19,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.mutate.copies import ROOT, StartedTests
-from tests.mutate.mutants import Mutant, mutants
-from tests.mutate.run import Mutate, Outcome, name_of, run
+from tools.mutate.copies import ROOT, StartedTests
+from tools.mutate.mutants import Mutant, mutants
+from tools.mutate.run import Mutate, Outcome, name_of, run
 
 PACKAGE = ROOT / "delta_sharing_client"
 LIST = Path(__file__).with_name("survivors.txt")

@@ -32,9 +32,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.mutate.copies import PACKAGES, ROOT, StartedTests
-from tests.mutate.mutants import Mutant, made_by, mutants, parts, watched
 from tests.time_limits import slowness
+from tools.mutate.copies import PACKAGES, ROOT, StartedTests
+from tools.mutate.mutants import Mutant, made_by, mutants, parts, watched
 
 MEMORY = 6 << 30
 # A mutant may never end, so a test may take four times its usual processor seconds plus these.

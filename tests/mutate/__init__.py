@@ -1,1 +1,0 @@
-"""Mutation tests, ``python -m tests.mutate``: each change of one place in the code must make a test fail."""
