@@ -14,13 +14,14 @@ from delta_sharing_client.errors import DataError
 
 # Each of many concurrent requests costs about as much as downloading this many bytes.
 GAP = 64 * 1024
-# The bytes that may be downloaded unnecessarily to save requests: at most this fraction of the needed bytes ...
+# Gaps up to this size are always downloaded: with small row groups, there are thousands of them, and a request each
+# would take several times as long.
+WASTE_EACH = 16 * 1024
+# Of the other gaps, the bytes that may be downloaded unnecessarily to save requests: at most this fraction of the
+# needed bytes ...
 WASTE_SHARE = 0.05
-# ... or this much, if that is more ...
+# ... or this much, if that is more.
 WASTE_FLOOR = 8 * 1024
-# ... or this much for each gap, which is less than the headers of a request. Some writers leave a hundred bytes between
-# column chunks.
-WASTE_EACH = 512
 
 
 class ByteRange(NamedTuple):
@@ -57,20 +58,20 @@ def coalesce(
 ) -> list[ByteRange]:
     """Return ranges that cover ``ranges`` with fewer requests.
 
-    The smallest gaps are closed first, none wider than ``gap``, as long as the unnecessary bytes are at most the
-    fraction ``waste_share`` of the needed ones, ``waste_floor``, or ``waste_each`` for each gap, whichever is most.
+    Gaps up to ``waste_each`` are closed. Of the others up to ``gap``, the smallest are closed first, as long as their
+    bytes are at most the fraction ``waste_share`` of the needed ones, or ``waste_floor`` if that is more.
     """
     needed = merge(ranges)
     if len(needed) < 2:
         return needed
-    share = waste_share * sum(item.length for item in needed)
-    budget = max(waste_floor, share, waste_each * (len(needed) - 1))
+    budget = max(waste_floor, waste_share * sum(item.length for item in needed))
     closed: set[int] = set()
     gaps = sorted((right.start - left.stop, index) for index, (left, right) in enumerate(itertools.pairwise(needed)))
     for width, index in gaps:
-        if width > gap or width > budget:
-            break
-        budget -= width
+        if width > waste_each:
+            if width > gap or width > budget:
+                break
+            budget -= width
         closed.add(index)
     joined = [needed[0]]
     for index, item in enumerate(needed[1:]):

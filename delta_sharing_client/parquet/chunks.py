@@ -7,6 +7,7 @@ only reads the data, and this module parses the parts of the footer that are nee
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Collection
 from typing import Any, NamedTuple, Union
@@ -32,6 +33,11 @@ _TYPE_DEFINED_ORDER = 1
 # A ColumnOrder with that field, an empty struct; nearly all writers use it for all columns.
 _ORDERED = b"\x1c\x00\x00"
 _MAGIC = b"PAR1"
+
+# parquet-mr before 1.2.9 did not count a dictionary page's header in the chunk's length; the Parquet reader then reads
+# beyond that length.
+_OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
+_OLD_WRITER_PADDING = 100
 
 _DAMAGED = (IndexError, ValueError, TypeError, AttributeError, KeyError)
 
@@ -127,6 +133,11 @@ class Chunks:
     def created_by(self) -> str:
         """The name of the writer. Raises ``DataError`` if the footer cannot be decoded."""
         return self._parsed.writer
+
+    @lazy
+    def padding(self) -> int:
+        """How many bytes beyond the end of a chunk the Parquet reader reads. Errors as for ``created_by``."""
+        return _OLD_WRITER_PADDING if _OLD_WRITER.match(self.created_by) else 0
 
     @lazy
     def _parsed(self) -> _Parsed:

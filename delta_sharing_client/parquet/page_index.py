@@ -162,13 +162,16 @@ class ChunkPages(NamedTuple):
     """The pages of one chunk: the largest unpacked size, the encodings of data pages, and the dictionary with the
     position of its body.
 
-    ``indices_first``: no page of indices into the dictionary follows a page of other values.
+    ``indices_first``: no page of indices into the dictionary follows a page of other values. ``values`` and ``size``
+    are the number of values in the data pages, and the unpacked size of all pages.
     """
 
     largest: int
     encodings: frozenset[int]
     dictionary: tuple[PageHeader, int] | None
     indices_first: bool = True
+    values: int = 0
+    size: int = 0
 
 
 def read_page_header(data: Any, at: int) -> tuple[PageHeader, int]:
@@ -235,22 +238,23 @@ def unpack(body: pa.Buffer, codec: int, size: int) -> bytes:
 def walk_pages(chunk: memoryview, values: int) -> ChunkPages:
     """Read the page headers in the bytes of a chunk with ``values`` values, up to the end of the bytes or, like the
     Parquet reader, to a header that cannot be decoded."""
-    largest = at = 0
+    largest = at = found = size = 0
     encodings: set[int] = set()
     dictionary = None
     indices_first = True
     try:
-        while values > 0:
+        while found < values:
             page, at = read_page_header(chunk, at)
             largest = max(largest, page.uncompressed)
+            size += page.uncompressed
             if page.kind == DICTIONARY_PAGE:
                 dictionary = (page, at)
             elif page.kind in _BODIES:
                 if page.encoding in DICTIONARY_ENCODINGS:
                     indices_first = indices_first and encodings.issubset(DICTIONARY_ENCODINGS)
                 encodings.add(page.encoding)
-                values -= page.values
+                found += page.values
             at += page.compressed
     except UNREADABLE:
         pass
-    return ChunkPages(largest, frozenset(encodings), dictionary, indices_first)
+    return ChunkPages(largest, frozenset(encodings), dictionary, indices_first, found, size)

@@ -87,6 +87,10 @@ class ParquetBytes:
     metadata: pq.FileMetaData
     replaced: dict[tuple[int, int], pa.Buffer] = dataclasses.field(default_factory=dict)
     opened: list[pq.ParquetReader] = dataclasses.field(default_factory=list)
+    _held: SparseFile = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_held", SparseFile(self.size, self.blocks, self.replaced))
 
     def open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetReader:
         """Return a reader with exact types. It returns the columns of ``read_dictionary`` as dictionaries and
@@ -100,8 +104,7 @@ class ParquetBytes:
         return open_reader(source, self.metadata, read_dictionary)
 
     def chunk(self, chunk: ColumnChunk) -> memoryview:
-        sparse = SparseFile(self.size, self.blocks, self.replaced).slice(chunk.start, chunk.length)
-        return memoryview(sparse).cast("B")
+        return memoryview(self._held.slice(chunk.start, chunk.length)).cast("B")
 
 
 class _Part(NamedTuple):
@@ -148,13 +151,14 @@ class FileDecoder:
         # If all of its columns are constant, a condition has the same result for every row of the file. It is
         # evaluated once, with the first batch.
         self._is_evaluated = not all(column.name in self._constants for column in shape.context.filters)
+        self._most = max(_LEAST_IN_FLIGHT, shape.context.options.max_bytes_in_flight)
         most = _most_bytes(shape) // max(_text_bytes(self._constants), 1)
         self._rows_per_batch = min(shape.context.options.batch_rows, max(most, 1))
 
     def batches(self, data: ParquetBytes, groups: tuple[int, ...], *, threads: bool) -> Iterator[pa.RecordBatch]:
         """Yield the visible, matching rows of ``groups``, in order. The file is opened only if columns are read from
         it."""
-        for part in self._parts(data, groups, threads):
+        for part in self._parts(data, groups, self._runs(data, groups), threads):
             if part.visible is not None:
                 self._report.add(rows_deleted=len(part.visible) - part.rows)
             batch = _decoding(self._batch, part) if part.rows else None
@@ -170,27 +174,50 @@ class FileDecoder:
         ``data`` has the filter's columns.
         """
         by_group: dict[int, list[tuple[int, np.ndarray]]] = {group: [] for group in groups}
-        for part in self._parts(data, groups, threads):
+        for part in self._parts(data, groups, ((group,) for group in groups), threads):
             mask = _decoding(self._matches, part)
             start = part.first - self.layout.row_starts[part.group]
             by_group[part.group].append((start, mask.to_numpy(zero_copy_only=False)))
         return by_group
 
-    def _parts(self, data: ParquetBytes, groups: tuple[int, ...], threads: bool) -> Iterator[_Part]:
-        """Yield the wanted ranges of ``groups``.
+    def _runs(self, data: ParquetBytes, groups: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Divide ``groups`` into those that one call decodes: consecutive small row groups that fit into one batch."""
+        most = 3 * self._most
+        # Row groups have different dictionaries.
+        is_alone = len(groups) < 2 or bool(_decoding(self.layout.dictionaries, groups))
+        run: tuple[int, ...] = ()
+        rows, size = 0, 0.0
+        for group in groups:
+            own = math.inf
+            if not is_alone and 2 * self.layout.rows(group) <= self._rows_per_batch:
+                own = _decoding(most_decoded, self.layout, data, group)
+            rows, size = rows + self.layout.rows(group), size + own
+            if run and (group != run[-1] + 1 or rows > self._rows_per_batch or size > most):
+                yield run
+                run, rows, size = (), self.layout.rows(group), own
+            run = (*run, group)
+        if run:
+            yield run
+
+    def _parts(
+        self, data: ParquetBytes, groups: tuple[int, ...], runs: Iterable[tuple[int, ...]], threads: bool
+    ) -> Iterator[_Part]:
+        """Yield the wanted ranges of ``groups``, of which each of ``runs`` is decoded in one call.
 
         Rows of skipped pages and rows in a deletion vector are dropped here, before a filter, a computation or a check.
         """
         file = None
         if self.layout.leaves:
             file = _decoding(data.open, _decoding(self.layout.dictionaries, groups))
-        most = max(_LEAST_IN_FLIGHT, self.shape.context.options.max_bytes_in_flight)
-        for group in groups:
-            self._predicate_of_group = self._within(group, self._predicate)
+        for run in runs:
+            group, is_joined = run[0], len(run) > 1
+            self._predicate_of_group = self._predicate if is_joined else self._within(group, self._predicate)
             position = self.layout.row_starts[group]
-            stop = self.layout.end(group)
-            batch_rows = _decoding(rows_in_batch, self.layout, data, group, self._rows_per_batch, most)
-            batches = self._raw(file, group, batch_rows, threads)
+            stop, most = self.layout.end(run[-1]), self.layout.row_starts[run[-1] + 1]
+            batch_rows = self._rows_per_batch
+            if not is_joined:
+                batch_rows = _decoding(rows_in_batch, self.layout, data, group, batch_rows, self._most)
+            batches = self._raw(file, run, batch_rows, threads)
             # Nothing is decoded after the last wanted row, because later rows may not have been downloaded.
             while position < stop and (batch_and_rows := _decoding(next, batches, None)) is not None:
                 raw, rows = batch_and_rows
@@ -198,9 +225,10 @@ class FileDecoder:
                     part = _part(raw, first - position, end - first)
                     yield _decoding(self._visible, group, part, first, end - first)
                 position += rows
-            if position < stop or position > self.layout.row_starts[group + 1]:
+            if position < stop or position > most:
                 raise DataError(
-                    f"Row group {group} must end at row {stop} of the file, but its decoded rows end at row {position}."
+                    f"Row group {run[-1]} must end at row {stop} of the file, but its decoded rows end at row "
+                    f"{position}."
                 )
 
     def _visible(self, group: int, raw: pa.RecordBatch | None, first: int, rows: int) -> _Part:
@@ -255,15 +283,15 @@ class FileDecoder:
         return within(condition, self.layout.bounds.of_group(group))
 
     def _raw(
-        self, file: pq.ParquetReader | None, group: int, batch_rows: int, threads: bool
+        self, file: pq.ParquetReader | None, run: tuple[int, ...], batch_rows: int, threads: bool
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         leaves = list(self.layout.leaves)
         if leaves:
             assert file is not None
-            for batch in file.iter_batches(batch_rows, row_groups=[group], column_indices=leaves, use_threads=threads):
+            for batch in file.iter_batches(batch_rows, row_groups=run, column_indices=leaves, use_threads=threads):
                 yield batch, batch.num_rows
             return
-        rows = self.layout.rows(group)
+        rows = self.layout.row_starts[run[-1] + 1] - self.layout.row_starts[run[0]]
         for start in range(0, rows, batch_rows):
             yield None, min(rows - start, batch_rows)
 
@@ -470,6 +498,26 @@ def rows_in_batch(layout: Layout, data: ParquetBytes, group: int, batch_rows: in
     sizes = (fewest >> shift for shift in range(0, fewest.bit_length(), 2))
     fitting = (size for size in sizes if np.add.reduceat(each, np.arange(0, rows, size)).max() <= bound)
     return max(safe, next(fitting, safe))
+
+
+def most_decoded(layout: Layout, data: ParquetBytes, group: int) -> float:
+    """Return an upper bound for the decoded size of a row group: infinite unless the headers of its pages state as many
+    values as it has rows.
+
+    The Parquet reader continues a column in the next row group if pages are missing, without an error, so only such
+    row groups may be decoded together.
+    """
+    if group in layout.pages or layout.alignment.has_lists or not layout.leaves or data.replaced:
+        return math.inf
+    rows, schema, total = layout.rows(group), layout.footer.metadata.schema, 0
+    for leaf in layout.leaves:
+        chunk, column = layout.chunks.get(group, leaf), schema.column(leaf)
+        pages = walk_pages(data.chunk(chunk), chunk.values)
+        if not chunk.values == pages.values == rows:
+            return math.inf
+        text = rows * pages.size if column.physical_type == _TEXT else 0
+        total += max(text, pages.size, rows * _WIDTHS.get(column.physical_type, column.length))
+    return total
 
 
 def _checked_pages(data: ParquetBytes, chunk: ColumnChunk, column: pq.ColumnSchema, most: int) -> ChunkPages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Union
 
@@ -39,10 +38,6 @@ from delta_sharing_client.shortcuts import SHORTCUTS
 _CHANGE_TYPE_FIELD = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
 # Columns of these origins have one value in a whole file. So has the change type in most files, but not in all.
 _CONSTANT = frozenset((Origin.PARTITION, Origin.COMMIT_VERSION, Origin.COMMIT_TIMESTAMP))
-# parquet-mr before 1.2.9 did not count a dictionary page's header in the chunk's length; the Parquet reader then reads
-# beyond that length.
-_OLD_WRITER = re.compile(r"parquet-mr(?: version)? 1\.(?:[01]\.|2\.[0-8](?!\d))")
-_OLD_WRITER_PADDING = 100
 # In a row group with fewer rows, opening another reader takes longer than reading the text.
 _LEAST_DICTIONARY_ROWS = 16_384
 # Limits for the stored bytes of a dictionary: in total, and per row. Expanding a longer dictionary into rows takes as
@@ -302,9 +297,8 @@ class Layout:
 
     def chunk_range(self, group: int, leaf: int) -> ByteRange:
         """Return the bytes that the Parquet reader reads for a whole column chunk."""
-        padding = _OLD_WRITER_PADDING if _OLD_WRITER.match(self.chunks.created_by) else 0
         chunk = self.chunks.get(group, leaf)
-        return ByteRange(chunk.start, min(chunk.start + chunk.length + padding, self.footer.start))
+        return ByteRange(chunk.start, min(chunk.start + chunk.length + self.chunks.padding, self.footer.start))
 
     def dictionaries(self, groups: tuple[int, ...]) -> list[str]:
         """Return the paths of the text columns that all of ``groups`` store as indices into short dictionaries."""

@@ -44,8 +44,10 @@ def test_coalesced_ranges_cover_all_with_limited_waste(
     met("closed", len(found) < len(merge(ranges)))
     met("apart", len(found) > 1)
     assert needed <= covered(found)
-    allowed = max(floor, share * len(needed), each * (len(merge(ranges)) - 1))
-    assert len(covered(found)) - len(needed) <= allowed
+    allowed = max(floor, share * len(needed))
+    gaps = [right.start - left.stop for left, right in itertools.pairwise(merge(ranges))]
+    assert len(covered(found)) - len(needed) <= allowed + sum(width for width in gaps if width <= each)
+    assert all(right.start - left.stop > each for left, right in itertools.pairwise(found))
     assert len(found) <= len(merge(ranges))
 
 
@@ -70,8 +72,10 @@ def test_narrow_gaps_are_closed_before_wide_ones() -> None:
         ({"gap": 30, "waste_floor": 0, "waste_share": 0.174}, [30]),
         ({"gap": 30, "waste_floor": 5, "waste_share": 0.02}, [30]),
         ({"gap": 0, "waste_floor": 100, "waste_share": 1.0}, [30, 5]),
-        ({"gap": 30, "waste_floor": 0, "waste_share": 0.0, "waste_each": 17}, [30]),
-        ({"gap": 30, "waste_floor": 0, "waste_share": 0.0, "waste_each": 18}, []),
+        ({"gap": 30, "waste_floor": 0, "waste_share": 0.0, "waste_each": 29}, [30]),
+        ({"gap": 30, "waste_floor": 0, "waste_share": 0.0, "waste_each": 30}, []),
+        ({"gap": 30, "waste_floor": 30, "waste_share": 0.0, "waste_each": 5}, []),
+        ({"gap": 30, "waste_floor": 29, "waste_share": 0.0, "waste_each": 5}, [30]),
     ],
 )
 def test_gaps_are_closed_up_to_each_limit(limits: dict[str, float], gaps: list[int]) -> None:

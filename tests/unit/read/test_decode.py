@@ -332,7 +332,14 @@ def test_batches_have_the_requested_size_and_order(batch_rows: int) -> None:
     file = File(numbers(2500), batch_rows=batch_rows, row_group_size=1000)
     batches = file.batches()
     assert pa.Table.from_batches(batches)["n"].to_pylist() == list(range(2500))
-    assert {batch.num_rows for batch in batches} <= {batch_rows, 1000 % batch_rows, 500 % batch_rows, 1000, 500}
+    assert {batch.num_rows for batch in batches} <= {
+        batch_rows,
+        1000 % batch_rows,
+        500 % batch_rows,
+        1000,
+        500,
+        2500 % batch_rows,
+    }
 
 
 def test_constant_column_is_made_once() -> None:
