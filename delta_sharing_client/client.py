@@ -13,9 +13,9 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.notebook import ListedInNotebook, html_facts, html_rows
 from delta_sharing_client.options import ReadOptions, TableFormat, chosen
 from delta_sharing_client.protocol.asset_kinds import BY_NOUN, MODEL, SKILL, TABLE, VOLUME, AssetEntry, AssetKind
-from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name, listed_by
+from delta_sharing_client.protocol.names import AssetName, Schema, Share, Table, check_name
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
-from delta_sharing_client.protocol.rest import RestClient
+from delta_sharing_client.protocol.rest import RestClient, listed_by
 from delta_sharing_client.sources.contents import assets_in, schemas_of_share, tables_of_schema, tables_of_share
 
 if TYPE_CHECKING:

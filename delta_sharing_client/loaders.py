@@ -21,8 +21,9 @@ from delta_sharing_client.options import ReadOptions, ResponseFormat
 from delta_sharing_client.plan.read_columns import COMMIT_TIMESTAMP
 from delta_sharing_client.predicates.hints import JsonHints, from_json_hints
 from delta_sharing_client.predicates.parse import Filter
-from delta_sharing_client.protocol.names import Table, client_of, split_table_url
+from delta_sharing_client.protocol.names import Table, split_table_url
 from delta_sharing_client.protocol.profile import ProfileSource
+from delta_sharing_client.protocol.rest import client_of
 from delta_sharing_client.scans import Changes, Scan
 from delta_sharing_client.table import SharedTable, TableDetails
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.notebook import html_facts
-
-if TYPE_CHECKING:
-    from delta_sharing_client.protocol.rest import RestClient
 
 _MAX_LENGTH = 255
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f/]")
@@ -183,17 +179,6 @@ class _Listed:
     ignore it."""
 
     __slots__ = ("_rest",)
-
-
-def listed_by(table: Table, rest: RestClient) -> Table:
-    """Record that ``rest`` listed ``table``, and return ``table``."""
-    object.__setattr__(table, "_rest", rest)
-    return table
-
-
-def client_of(table: Table) -> RestClient | None:
-    """Return the client that listed ``table``; ``None`` for a copy, or if the caller made the object."""
-    return getattr(table, "_rest", None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

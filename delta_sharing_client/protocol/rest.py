@@ -33,7 +33,7 @@ from delta_sharing_client.protocol.messages import (
     VolumeFileUrl,
     version_header,
 )
-from delta_sharing_client.protocol.names import AssetName
+from delta_sharing_client.protocol.names import AssetName, Table
 from delta_sharing_client.protocol.transport import Request
 
 _CREDENTIALS = ("awsTempCredentials", "azureUserDelegationSas", "gcpOauthToken", "r2Credentials")
@@ -197,6 +197,17 @@ class RestClient(Listings):
         """Return the request "Read Change Data Feed from a Table"."""
         doing = f"Reading the changes of {table}"
         return _table_request("GET", table, ("changes",), doing, params=params, headers=headers)
+
+
+def listed_by(table: Table, rest: RestClient) -> Table:
+    """Record that ``rest`` listed ``table``, and return ``table``."""
+    object.__setattr__(table, "_rest", rest)
+    return table
+
+
+def client_of(table: Table) -> RestClient | None:
+    """Return the client that listed ``table``; ``None`` for a copy, or if the caller made the object."""
+    return getattr(table, "_rest", None)
 
 
 def _table_request(

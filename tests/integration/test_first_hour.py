@@ -22,7 +22,7 @@ import delta_sharing_client as ds
 from delta_sharing_client import compat
 from delta_sharing_client.cli import main
 from delta_sharing_client.protocol import named_profiles
-from delta_sharing_client.protocol.names import client_of
+from delta_sharing_client.protocol.rest import client_of
 from tests.conftest import Lake
 from tests.regressions.hand_made import HandMadeTable
 
