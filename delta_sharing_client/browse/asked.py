@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.predicates.text_spans import span_of_name
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.scans import ReadOutputs
@@ -101,7 +101,7 @@ class Mistake(Exception):
     position after its last character, if known.
     """
 
-    def __init__(self, error: UsageError, field: str, place: tuple[int, int] | None) -> None:
+    def __init__(self, error: DeltaSharingError, field: str, place: tuple[int, int] | None) -> None:
         super().__init__(str(error))
         self.error = error
         self.field = field

@@ -73,7 +73,7 @@ class Download:
             if self.file is not None:
                 self._session.withdraw(self.file)
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                path.unlink()
             if self._is_ended.is_set():
                 self.state = "ended"
                 return
@@ -142,7 +142,7 @@ def _write_rows(session: Session, download: Download, read: ReadOutputs, path: P
     download.check()
     session.check_room(expected_bytes(plan))
     download.rows_in_all = plan.known_rows
-    report = ScanReport(notes=plan.notes)
+    report = ScanReport()
     with Batches(plan, report) as batches:
         download.watch(batches, report)
         is_slow = file_format in (FileFormat.CSV, FileFormat.XLSX)

@@ -141,7 +141,7 @@ def _derived(token: str, purpose: str) -> str:
 
 
 def _is_equal(received: str, expected: str) -> bool:
-    return hmac.compare_digest(received.encode("utf-8", "surrogateescape"), expected.encode())
+    return hmac.compare_digest(received.encode(), expected.encode())
 
 
 def _with_headers(send: Send, policy: str) -> Send:

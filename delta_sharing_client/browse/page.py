@@ -162,10 +162,8 @@ def _serving(app: Guard, listening: socket.socket) -> Iterator[None]:
         lifespan="off",
         log_config=None,
         log_level=logging.CRITICAL,
-        access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from delta_sharing_client.browse.asked import Asked, Mistake, mistakes_of
 from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
 from delta_sharing_client.browse.session import ASKED_FROM, Session
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import MOST_ROWS as MOST_IN_EXCEL
 from delta_sharing_client.plan.costs import expected_bytes
@@ -42,12 +42,12 @@ def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
 def preview(session: Session, asked: Asked) -> dict[str, object]:
     """Return the rows of a ``plan``, as strings."""
     plan = session.plan(asked.text("plan"))
-    report = ScanReport(notes=plan.notes)
+    report = ScanReport()
     try:
         with Batches(plan, report, eager=False) as batches:
             cells = cells_of(batches, plan.output_schema)
-    except UsageError as error:
-        if plan.context.skipping is None:
+    except DataError as error:
+        if "' in the filter " not in error.message:
             raise
         # The filter failed on a row, for example with a division by zero.
         raise Mistake(error, "filter", None) from None

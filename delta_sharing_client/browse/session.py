@@ -115,7 +115,7 @@ class Session:
             file = self._files.pop(name, None)
         if file is not None:
             with contextlib.suppress(OSError):
-                file.path.unlink(missing_ok=True)
+                file.path.unlink()
 
     def check_room(self, size: int) -> None:
         """Raise ``UsageError`` if the disk has no room for ``size`` bytes."""

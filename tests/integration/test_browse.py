@@ -141,7 +141,9 @@ def test_history_has_counts_and_the_changes_of_a_version(visitor: Visitor) -> No
     assert details["versions"][2]["deletes"] == 245
     changes = visitor.preview(name=ORDERS, changes=3)
     assert {row[-3] for row in changes["rows"]} == {"delete"}
-    snapshots = visitor.ask("history", name=["demo", "lake", "refunds"])["versions"]
+    details = visitor.ask("history", name=["demo", "lake", "refunds"])
+    snapshots = details["versions"]
+    assert details["from"] is None
     assert all(one["version"].isdecimal() and one["operation"] for one in snapshots)
 
 

@@ -55,6 +55,7 @@ LOOKS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "tab.CSV": (b"n\tt\n1\t2\n", rows(["n", "t"], [["1", "2"]])),
     "bar.csv": (b"n|t\n1|2\n", rows(["n", "t"], [["1", "2"]])),
     "tab.tsv": (b"n,m,o\tt\n1\t2\n", rows(["n,m,o", "t"], [["1", "2"]])),
+    "TAB.TSV": (b"n,m,o\tt\n1\t2\n", rows(["n,m,o", "t"], [["1", "2"]])),
     "empty.csv": (b"", text("")),
     "hundred.csv": (b"n\n" + b"1\n" * 100, rows(["n"], [["1"]] * 100)),
     "more.csv": (b"n\n" + b"1\n" * 101, rows(["n"], [["1"]] * 100, isMore=True)),
