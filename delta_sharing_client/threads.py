@@ -1,4 +1,4 @@
-"""Thread pools that accept work for as long as the program runs.
+"""Threads, and pools of them that accept work for as long as the program runs. No other module creates any.
 
 The pools of ``concurrent.futures`` accept no more work once the main thread has ended. But Python then waits for the
 program's other threads, and calls the functions that are registered with ``atexit``: these may still read.
@@ -13,18 +13,21 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple, TypeVar
 
 from delta_sharing_client.errors import UsageError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-def start(thread: threading.Thread) -> None:
-    """Start a daemon thread. Raises ``UsageError`` if the program is ending or the system has no more threads."""
+def start(call: Callable[[], object], name: str, *, daemon: bool = True) -> threading.Thread:
+    """Run ``call`` on a new thread, by default a daemon thread, and return the thread. Raises ``UsageError`` if the
+    program is ending or the system has no more threads."""
     check_running()
+    thread = threading.Thread(target=call, name=name, daemon=daemon)
     try:
         thread.start()
     except RuntimeError as error:
@@ -33,6 +36,7 @@ def start(thread: threading.Thread) -> None:
         raise UsageError(
             f"No thread can be started ({error}). Raise the limit of processes or memory, or read less at a time."
         ) from None
+    return thread
 
 
 def check_running(*, has_ended: bool = False) -> None:
@@ -98,15 +102,12 @@ class Threads(Executor):
         return future
 
     def _add_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
         try:
-            start(thread)
+            self._threads.append(start(self._work, f"{self._name}_{len(self._threads)}"))
         except UsageError:
             # The existing threads do the work, if there are any.
             if not self._threads:
                 raise
-        else:
-            self._threads.append(thread)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -138,6 +139,13 @@ class Threads(Executor):
             if job is not None:
                 jobs.append(job)
         return jobs
+
+
+def mapped(call: Callable[[S], T], items: Iterable[S], *, most: int, name: str) -> list[T]:
+    """Return ``call(item)`` for all ``items`` in order, up to ``most`` at a time on threads of a pool. Raises the first
+    error, after the calls that run have ended."""
+    with Threads(most, name) as pool:
+        return list(pool.map(call, items))
 
 
 _pools: weakref.WeakSet[Threads] = weakref.WeakSet()

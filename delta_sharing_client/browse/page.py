@@ -166,10 +166,7 @@ def _serving(app: Guard, listening: socket.socket) -> Iterator[None]:
         server_header=False,
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(
-        target=server.run, kwargs={"sockets": [listening]}, name="delta-sharing-browse", daemon=True
-    )
-    start(thread)
+    thread = start(lambda: server.run(sockets=[listening]), "delta-sharing-browse")
     deadline = time.monotonic() + _START_SECONDS
     while not server.started:
         if not thread.is_alive() or time.monotonic() > deadline:

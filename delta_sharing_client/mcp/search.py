@@ -11,7 +11,7 @@ from delta_sharing_client.mcp.limits import shortened
 from delta_sharing_client.protocol.asset_kinds import TABLE, AssetEntry
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.sources.contents import assets_in, shares_to_list
-from delta_sharing_client.threads import Threads
+from delta_sharing_client.threads import mapped
 
 # The maximum number of tables whose columns are searched; each needs a request.
 MOST_TABLES = 1000
@@ -32,8 +32,8 @@ def find(client: SharingClient, text: str, where: str | None) -> tuple[list[dict
     ]
     tables = [name for name, entry in entries if entry.kind is TABLE]
     asked, left = tables[:MOST_TABLES], tables[MOST_TABLES:]
-    with Threads(_AT_ONCE, "search") as pool:
-        described = dict(zip(asked, pool.map(lambda name: _described(client, name), asked), strict=True))
+    facts = mapped(lambda name: _described(client, name), asked, most=_AT_ONCE, name="search")
+    described = dict(zip(asked, facts, strict=True))
     unread = [reason for reason in described.values() if isinstance(reason, str)]
     unread += [f"more than {MOST_TABLES:,} tables are shared; give a schema as 'where'."] * len(left)
     found = (_matched(words, name, entry, described.get(name)) for name, entry in entries)

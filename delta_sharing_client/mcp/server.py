@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from delta_sharing_client.mcp.scope import EVERYTHING, Scope, ScopedClient
 from delta_sharing_client.mcp.tools import Tools
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import ProfileSource
+from delta_sharing_client.threads import start
 
 _INSTRUCTIONS = """\
 Reads what a data provider shares with the user over Delta Sharing (OpenSharing): tables, volumes of files, models and \
@@ -186,4 +186,4 @@ def _on_thread(call: Callable[..., object], limits: Limits, running: set[object]
 
 def _end(ending: Ending) -> None:
     # On a thread, because ending a read waits for its tasks.
-    threading.Thread(target=ending.end, daemon=True).start()
+    start(ending.end, "end")

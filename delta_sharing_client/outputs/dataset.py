@@ -22,7 +22,7 @@ from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker
 from delta_sharing_client.predicates.decimal_scales import exact
 from delta_sharing_client.predicates.nan_order import nan_greatest
 from delta_sharing_client.reads import Read, with_pushed
-from delta_sharing_client.threads import Threads
+from delta_sharing_client.threads import mapped
 
 if TYPE_CHECKING:
     import duckdb
@@ -377,8 +377,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, reads: Mapping[AssetName
     # By default, DuckDB 2 fills 10 MiB before it returns the first row, DuckDB 1 only 1 MB.
     if connection.execute(f"SELECT current_setting('{_BUFFER}')").fetchone() == ("10.0 MiB",):
         connection.execute(f"SET {_BUFFER} = '1MB'")
-    with Threads(_AT_ONCE, "attach") as pool:
-        datasets = list(pool.map(_dataset_or_reason, reads.values()))
+    datasets = mapped(_dataset_or_reason, reads.values(), most=_AT_ONCE, name="attach")
     row = connection.execute("SELECT current_database(), current_schema()").fetchone()
     assert row is not None
     try:

@@ -35,7 +35,7 @@ from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.explain import FASTER_DECIMALS
 from delta_sharing_client.shortcuts import SHORTCUTS
-from delta_sharing_client.threads import Threads
+from delta_sharing_client.threads import mapped
 
 DtypeBackend = Literal["numpy", "numpy_nullable", "pyarrow"]
 _BACKENDS = get_args(DtypeBackend)
@@ -64,16 +64,15 @@ def to_pandas(
     the time, ``report`` gets a note that suggests a faster way.
     """
     began = time.perf_counter()
-    with Threads(_CONVERSION_THREADS, "to-pandas") as pool:
-        columns = [frame_column(field, rows, dtype_backend) for field in schema]
-        length = 0
-        for some in _together(batches):
-            length += sum(batch.num_rows for batch in some)
-            _append(columns, some)
-            some.clear()
-        arrays = list(pool.map(operator.methodcaller("finish"), columns))
-        on_decimals = sum(column.seconds for column in columns if isinstance(column, _Decimals))
-        del columns
+    columns = [frame_column(field, rows, dtype_backend) for field in schema]
+    length = 0
+    for some in _together(batches):
+        length += sum(batch.num_rows for batch in some)
+        _append(columns, some)
+        some.clear()
+    arrays = mapped(operator.methodcaller("finish"), columns, most=_CONVERSION_THREADS, name="to-pandas")
+    on_decimals = sum(column.seconds for column in columns if isinstance(column, _Decimals))
+    del columns
     # The columns are first named by position, because a dict would merge equal names.
     frame = pd.DataFrame(dict(enumerate(arrays)), index=pd.RangeIndex(length), copy=False)
     frame.columns = pd.Index(schema.names)

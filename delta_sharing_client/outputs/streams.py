@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import math
 import os
 import queue
@@ -25,7 +26,7 @@ import pyarrow as pa
 
 from delta_sharing_client.arrow_forms import sliced
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.threads import start
+from delta_sharing_client.threads import Job, start
 
 if TYPE_CHECKING:
     from delta_sharing_client.run.batches import Batches
@@ -70,18 +71,15 @@ class RowStream(Iterator[pa.RecordBatch]):
 
     def _apart(self, begin: Callable[[], Batches]) -> Batches:
         """Call ``begin`` on a new thread, because this thread cannot be interrupted."""
-        future: Future[Batches] = Future()
+        job = Job(Future(), begin)
 
         def run() -> None:
-            try:
-                future.set_result(begin())
-            except BaseException as error:
-                future.set_exception(error)
-            self._begun.put(future)
+            job.run()
+            self._begun.put(job.future)
 
         if self._closed:
             raise self._refusal()
-        start(threading.Thread(target=run, name="begin", daemon=True))
+        start(run, "begin")
         if (begun := self._begun.get()) is None:
             raise self._refusal()
         return begun.result()
@@ -205,7 +203,7 @@ def end_on_interrupt() -> None:
     if _signal_sockets is None:
         _signal_sockets = socket.socketpair()
         _signal_sockets[0].setblocking(False)
-        start(threading.Thread(target=_listen, args=(_signal_sockets[1],), name="interrupts", daemon=True))
+        start(functools.partial(_listen, _signal_sockets[1]), "interrupts")
     mine = _signal_sockets[0].fileno()
     other = signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
     if other not in (-1, mine):

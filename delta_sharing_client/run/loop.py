@@ -43,7 +43,7 @@ class _DaemonThreads(AnyExecutor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         job = Job(Future(), functools.partial(fn, *args, **kwargs))
-        start(threading.Thread(target=job.run, name="delta-sharing-call", daemon=True))
+        start(job.run, "delta-sharing-call")
         future: Future[T] = job.future
         return future
 
@@ -127,8 +127,7 @@ class Loop:
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(_daemons)
         self.decoders = Decoders(self.loop)
-        self._thread = threading.Thread(target=self._run, name="delta-sharing-loop", daemon=True)
-        start(self._thread)
+        self._thread = start(self._run, "delta-sharing-loop")
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -188,8 +187,7 @@ def prepared() -> Iterator[None]:
         with contextlib.suppress(UsageError):
             current()
 
-    making = threading.Thread(target=make, name="delta-sharing-prepare")
-    start(making)
+    making = start(make, "delta-sharing-prepare", daemon=False)
     try:
         yield
     finally:

@@ -81,15 +81,15 @@ class ProgressBar:
         # A callback of the user is still called.
         self._own_callback = report.on_wait
         report.on_wait = self._waiting
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._thread: threading.Thread | None = None
         with contextlib.suppress(UsageError):  # a read without a progress bar is better than none
-            start(self._thread)
+            self._thread = start(self._run, "progress")
 
     def close(self) -> None:
         """Stop drawing, from any thread, and remove the bar."""
         self._closed.set()
         self._report.on_wait = self._own_callback
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(1.0)
 
     def _waiting(self, reason: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -71,11 +70,7 @@ class Listing:
                 loop.call_soon_threadsafe(self._news.set)
 
         self._wake = wake
-        start(
-            threading.Thread(
-                target=self._follow, args=(stream, note, report), name="delta-sharing-listing", daemon=True
-            )
-        )
+        start(lambda: self._follow(stream, note, report), "delta-sharing-listing")
 
     async def wait_for_size(self, seconds: float) -> None:
         """Wait until the number of files is known to be small or large, but not longer than ``seconds``."""

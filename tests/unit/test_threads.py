@@ -1,8 +1,9 @@
-"""A thread pool that accepts jobs for as long as the program runs."""
+"""Threads, and a pool of them that accepts jobs for as long as the program runs."""
 
 from __future__ import annotations
 
 import gc
+import pathlib
 import threading
 import weakref
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from delta_sharing_client import threads
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.threads import Threads, check_running, start
+from tests.time_limits import HANGS
 
 
 class Value:
@@ -106,7 +108,7 @@ def test_failure_to_start_a_thread_is_our_error(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(UsageError, match=r"No thread can be started \(can't start new thread\). Raise the limit"):
             pool.submit(str)
         with pytest.raises(UsageError, match="No thread can be started"):
-            start(threading.Thread())
+            start(str, "none")
     # The pool keeps no reference to the refused job.
     assert pool.submit(str, 7).result() == "7"
     assert pool._jobs.empty()
@@ -127,6 +129,25 @@ def test_all_jobs_run_with_fewer_threads_than_requested(monkeypatch: pytest.Monk
 def test_nothing_starts_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     check_running()
     monkeypatch.setattr(threads.sys, "is_finalizing", lambda: True)
-    for refused in (check_running, lambda: start(threading.Thread()), lambda: Threads(1, "late").submit(str)):
+    for refused in (check_running, lambda: start(str, "late"), lambda: Threads(1, "late").submit(str)):
         with pytest.raises(UsageError, match="The program is ending, so no read can begin"):
             refused()
+
+
+def test_mapped_results_are_in_order_and_the_first_error_is_raised() -> None:
+    barrier = threading.Barrier(3)
+
+    def together(number: int) -> int:
+        barrier.wait(HANGS)
+        return 10 * number
+
+    assert threads.mapped(together, range(6), most=3, name="three") == [0, 10, 20, 30, 40, 50]
+    assert threads.mapped(str, [], most=3, name="none") == []
+    with pytest.raises(ValueError, match="'b'"):
+        threads.mapped(int, ["1", "b", "c"], most=2, name="two")
+
+
+def test_other_modules_create_threads_by_start() -> None:
+    package = pathlib.Path(threads.__file__).parent
+    texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
+    assert [name for name, text in texts.items() if "threading.Thread(" in text] == ["threads.py"]

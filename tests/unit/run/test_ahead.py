@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import types
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client import threads
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.place import Version
@@ -259,9 +260,9 @@ def test_planning_time_excludes_pauses_of_the_listing(monkeypatch: pytest.Monkey
 def test_threads_of_a_read_have_names_and_daemon_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, bool]] = []
 
-    def start(thread: threading.Thread) -> None:
-        started.append((thread.name, thread.daemon))
-        thread.start()
+    def start(call: Callable[[], object], name: str, *, daemon: bool = True) -> threading.Thread:
+        started.append((name, daemon))
+        return threads.start(call, name, daemon=daemon)
 
     for place in (module, loop, progress):
         monkeypatch.setattr(place, "start", start)
