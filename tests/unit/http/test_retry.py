@@ -39,6 +39,7 @@ from delta_sharing_client.http.retry import (
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
+from tests.http_server import Exchange, HttpServer
 
 
 def limits(attempts: int, seconds: float) -> ReadOptions:
@@ -211,43 +212,27 @@ RETRY_AFTER: list[tuple[Callable[[], str] | str | None, float | None]] = [
 ]
 
 
-class Busy:
+class Busy(HttpServer):
     """A server that answers every request with 503 and the configured ``Retry-After``."""
 
     def __init__(self) -> None:
+        super().__init__(self._refuse)
         self.status = 503
         self.value: Callable[[], str] | str | None = None
-        outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                self.send_response(outer.status)
-                if outer.value is not None:
-                    text = outer.value if isinstance(outer.value, str) else outer.value()
-                    self._headers_buffer.append(b"Retry-After: " + text.encode("utf-8") + b"\r\n")  # type: ignore[attr-defined]
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            do_POST = do_GET
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _refuse(self, exchange: Exchange) -> None:
+        exchange.send_response(self.status)
+        if self.value is not None:
+            text = self.value if isinstance(self.value, str) else self.value()
+            exchange._headers_buffer.append(b"Retry-After: " + text.encode("utf-8") + b"\r\n")  # type: ignore[attr-defined]
+        exchange.send_header("Content-Length", "0")
+        exchange.end_headers()
 
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[Busy]:
-    server = Busy()
-    yield server
-    server.close()
+    with Busy() as server:
+        yield server
 
 
 OPTIONS = ReadOptions(max_attempts=2, connect_timeout=5, read_timeout=5)
