@@ -46,14 +46,14 @@ def proxy(store: SimulatedStore) -> Iterator[FaultProxy]:
 
 
 def get(proxy: FaultProxy, path: str = "v/b/large", **headers: str) -> requests.Response:
-    kind = proxy._kind
+    kind = proxy.kind
     url = f"{proxy.endpoint}{PATHS[kind]}{path}?{QUERY[kind]}"
     return requests.get(url, headers=HEADERS[kind] | headers, allow_redirects=False, timeout=HANGS)
 
 
 def names(proxy: FaultProxy, mark: str = "", prefix: str = "v/") -> tuple[int, list[str], list[str]]:
     """Request a page; return its status, the names in it, and the mark of the next one."""
-    kind = proxy._kind
+    kind = proxy.kind
     marks = {"marker" if kind == AZURE else "continuation-token": mark} if mark else {}
     url = f"{proxy.endpoint}{PATHS[kind].rstrip('/')}?{LISTING[kind]}{QUERY[kind]}"
     response = requests.get(
@@ -209,7 +209,7 @@ def _facts(response: requests.Response) -> tuple[Any, ...]:
 def test_refusals_of_the_proxy(proxy: FaultProxy, fault: str, status: int | None, content: bytes) -> None:
     proxy.set_fault(f"{fault}:2")
     found = get(proxy)
-    assert found.status_code == (status or {S3: 400, AZURE: 403, GOOGLE: 401}[proxy._kind])
+    assert found.status_code == (status or {S3: 400, AZURE: 403, GOOGLE: 401}[proxy.kind])
     assert re.search(content, found.content)
     assert names(proxy)[0] == found.status_code
     assert (get(proxy).status_code, names(proxy)[0]) == (200, 200)
@@ -219,10 +219,10 @@ def test_redirect_leads_to_a_server_that_notes_it(proxy: FaultProxy) -> None:
     proxy.set_fault("redirect-elsewhere")
     location = get(proxy).headers["Location"]
     assert not location.startswith(proxy.endpoint)
-    response = requests.get(location, headers=HEADERS[proxy._kind], timeout=HANGS)
+    response = requests.get(location, headers=HEADERS[proxy.kind], timeout=HANGS)
 
     assert response.content == OBJECTS["v/b/large"]
-    assert [one.path for one in proxy.elsewhere] == [f"{PATHS[proxy._kind]}v/b/large"]
+    assert [one.path for one in proxy.elsewhere] == [f"{PATHS[proxy.kind]}v/b/large"]
 
 
 def test_one_in_five_requests_is_throttled(proxy: FaultProxy) -> None:
