@@ -131,7 +131,7 @@ class LocalFolder:
         if not BY_DESCRIPTOR:
             return os.listdir(self._at("")[0])
         # The descriptor of the directory may be one that only serves to open entries.
-        descriptor = os.open(".", os.O_RDONLY | _DIRECTORY, dir_fd=self._descriptor)
+        descriptor = os.open(".", os.O_RDONLY, dir_fd=self._descriptor)
         try:
             return os.listdir(descriptor)
         finally:

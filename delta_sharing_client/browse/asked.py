@@ -87,7 +87,7 @@ class Asked:
         if columns is None and most and changes is None:
             with mistakes_of(self):
                 names = table.metadata(version=self.version, timestamp=self.timestamp).schema.names
-            columns = [(name,) for name in names[:most]] if len(names) > most else None
+            columns = [(name,) for name in names[:most]]
         with mistakes_of(self):
             if changes is not None:
                 return table.changes(changes, changes, columns=columns, filter=condition, limit=limit)

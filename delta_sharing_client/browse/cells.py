@@ -13,6 +13,7 @@ MOST_ROWS = 100
 MOST_COLUMNS = 200
 _MOST_CHARACTERS = 2000
 _MOST_IN_ALL = 4_000_000
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
 def cells_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, most: int = MOST_ROWS) -> dict[str, object]:
@@ -32,7 +33,8 @@ def cells_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, most: int 
                 cut += 1
     return {
         "columns": [
-            {"name": field.name, "type": str(field.type), "isNumber": _is_number(field.type)} for field in schema
+            {"name": field.name, "type": str(field.type), "isNumber": any(is_it(field.type) for is_it in _NUMBERS)}
+            for field in schema
         ],
         "rows": rows,
         "cut": cut,
@@ -48,7 +50,3 @@ def _text(value: object) -> str | None:
     except (TypeError, ValueError):
         # The value has an extension type of Arrow.
         return str(value)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

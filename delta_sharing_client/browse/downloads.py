@@ -42,7 +42,7 @@ class Download:
     """
 
     def __init__(self, session: Session, name: str) -> None:
-        self.id = secrets.token_urlsafe(16)
+        self.id = secrets.token_urlsafe()
         self.name = name
         self.state = "running"
         self.error = ""
@@ -64,9 +64,8 @@ class Download:
         path = self._session.new_path()
         try:
             write(path)
-            self.check()
             self.file = self._session.offer(ReadyFile(path, self.name))
-            # The download may have been cancelled in the meantime.
+            # A download that was cancelled offers nothing.
             self.check()
             self.state = "ready"
         except BaseException as error:

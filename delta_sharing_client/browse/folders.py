@@ -129,7 +129,7 @@ def _decoded(data: bytes, *, is_cut: bool) -> str | None:
     incomplete."""
     encodings = ("utf-16",) if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",)
     for encoding in encodings:
-        for end in range(len(data), max(len(data) - 4, -1), -1):
+        for end in range(len(data), len(data) - 4, -1):
             try:
                 text = data[:end].decode(encoding)
             except UnicodeDecodeError:

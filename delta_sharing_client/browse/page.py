@@ -62,7 +62,7 @@ def running(profile: ProfileSource, port: int = 0) -> Iterator[Running]:
         session = Session(profile, folder)
         with contextlib.closing(session), _listening(port) as listening:
             port = listening.getsockname()[1]
-            token = secrets.token_urlsafe(32)
+            token = secrets.token_urlsafe()
             opener = folder / "open.html"
             guard = Guard(make_app(session), port, token, lambda: opener.unlink(missing_ok=True))
             with _serving(guard, listening):

@@ -72,7 +72,7 @@ class Session:
     def keep_plan(self, plan: ScanPlan) -> str:
         """Keep a plan while the page shows its cost, and return a name for it. If there are many, the oldest plans are
         dropped."""
-        name = secrets.token_urlsafe(16)
+        name = secrets.token_urlsafe()
         with self._lock:
             self._plans[name] = plan
             for old in list(self._plans)[:-_MOST_PLANS]:
@@ -91,12 +91,12 @@ class Session:
 
     def new_path(self) -> Path:
         """Return the path for a new file of this run."""
-        return self.folder / secrets.token_hex(16)
+        return self.folder / secrets.token_hex()
 
     def offer(self, file: ReadyFile) -> str:
         """Let the browser download ``file``, and return its secret name. If there are many pictures, the oldest are
         removed."""
-        name = secrets.token_urlsafe(24)
+        name = secrets.token_urlsafe()
         with self._lock:
             self._files[name] = file
             old = [key for key, one in self._files.items() if one.media_type.startswith("image/")][:-_MOST_FILES]

@@ -165,6 +165,23 @@ def test_directory_that_a_link_replaces_is_not_left(
                     use()
 
 
+def test_directory_replaced_after_its_check_is_refused(
+    root: LocalFolder, here: pathlib.Path, outside: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "a").mkdir()
+    check = LocalFolder.stat
+
+    def late(folder: LocalFolder, name: str) -> os.stat_result | None:
+        facts = check(folder, name)
+        (here / "a").rename(here / "b")
+        (here / "a").symlink_to(outside, target_is_directory=True)
+        return facts
+
+    monkeypatch.setattr(LocalFolder, "stat", late)
+    with pytest.raises(UsageError, match="was replaced while it was used"), root.folder("a") as folder:
+        folder.names()
+
+
 def test_directory_without_permission_to_list_is_usable(root: LocalFolder, here: pathlib.Path) -> None:
     (here / "a").mkdir()
     (here / "a").chmod(0o300)

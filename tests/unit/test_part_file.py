@@ -105,10 +105,11 @@ def test_journal_that_ends_anywhere_is_never_believed_too_much(
     journal = tmp_path / f"x{JOURNAL_SUFFIX}"
     journal.write_bytes(journal.read_bytes()[:cut])
     real = {*range(5, 17), *range(60, 100)}
-    for _ in range(2):
+    for is_again in (False, True):
         with PartFile(folder, "x", 100, keeps=True) as part:
             missing = {at for start, stop in part.missing for at in range(start, stop)}
             assert missing >= set(range(100)) - real
+            assert not (is_again and missing & set(range(5)))
             # The rest of the file arrives, and an incomplete line of the journal does not join with a new one.
             part.write(0, DATA[:5])
         real |= set(range(5))
@@ -180,6 +181,15 @@ def test_checksum_is_right_in_any_order_and_with_threads(folder: LocalFolder, al
     facts = part.finish(folder, "y", modified=1_000_000_000.0, durable=True)
     assert (facts.st_size, facts.st_mtime) == (size, 1_000_000_000.0)
     assert folder.names() == ["y"]
+
+
+def test_closing_again_keeps_a_later_file_of_the_name(folder: LocalFolder) -> None:
+    part = PartFile(folder, "x", 4)
+    part.close()
+    with PartFile(folder, "x", 4):
+        part.close()
+        assert folder.names() == ["x"]
+    assert folder.names() == []
 
 
 def test_restart_forgets_everything(folder: LocalFolder) -> None:

@@ -50,6 +50,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "iceberg": (),
     "mcp": (),
 }
+# The modules beside a room's directory that belong to the room.
+BESIDE = {"assets": ("local_folder.py", "part_file.py", "sharing_filesystem.py")}
 PROGRAMS = ("__main__.py", "command.py")
 _ICEBERG = ("_credentials", "_equality", "_lineage", "_projection", "_shared", "_types")
 # Only tests that serve tables reach these rooms, so each room has its own list of tests.
@@ -93,6 +95,7 @@ SERVED = {
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
     "assets": (
         "tests/unit/assets",
+        *(f"tests/unit/test_{name}.py" for name in ("local_folder", "part_file")),
         *(
             f"tests/integration/test_{name}.py"
             for name in (
@@ -171,7 +174,8 @@ def _files(room: str) -> list[Path]:
         return [place]
     # Programs are tested only in separate processes, which do not see a change.
     result = (path for path in place.rglob("*.py") if path.name not in PROGRAMS)
-    return [place / name for name in ROOMS[room]] or sorted(result)
+    own = [place / name for name in ROOMS[room]] or sorted(result)
+    return [*own, *(PACKAGE / name for name in BESIDE.get(room, ()))]
 
 
 def _keys(room: str) -> list[str]:

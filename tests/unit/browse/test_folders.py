@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pathlib
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,7 +106,7 @@ PICTURES = {
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     files = {name: data for name, (data, _) in (*LOOKS.items(), *PICTURES.items())}
-    volumes = {"s.d.v": {**files, "deep/x": b"1", "deep/er/y": b"22"}}
+    volumes = {"s.d.empty": {}, "s.d.v": {**files, "deep/x": b"1", "deep/er/y": b"22"}}
     skills = {f"s.d.{name}": {"SKILL.md": SKILL.format("same").encode(), "other/SKILL.md": b"x"} for name in ("same",)}
     models = {"s.d.m": {1: {"a": b"one"}, 2: {"a": b"two"}}}
     with testing.running(volumes=volumes, skills=skills, models=models) as server:
@@ -187,6 +188,26 @@ def test_folder_has_its_folders_and_files(session: Session) -> None:
     assert {one["path"] for one in top["files"]} == {*LOOKS, *PICTURES}
     with pytest.raises(ds.NotFoundError, match="'deep/none'"):
         folders.folder(session, asked("deep/none"))
+
+
+def test_volume_without_files_is_an_empty_folder(session: Session) -> None:
+    nothing = {"folders": [], "files": [], "isCut": False}
+    assert folders.folder(session, asked("", name="empty")) == nothing
+    with pytest.raises(ds.NotFoundError):
+        folders.folder(session, asked("x", name="empty"))
+
+
+def test_no_more_pages_are_listed_than_are_shown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pages(*_: object, **__: object) -> Iterator[Any]:
+        file = types.SimpleNamespace(path="a", size=1, modified=None)
+        yield types.SimpleNamespace(folders=["x"], files=[file], markers=())
+        yield types.SimpleNamespace(folders=[], files=[file], markers=())
+        pytest.fail("A third page was listed.")
+
+    monkeypatch.setattr(folders, "_MOST_ENTRIES", 2)
+    monkeypatch.setattr(folders.Directory, "pages", pages)
+    shown = folders.folder(session, asked(""))
+    assert shown == {"folders": ["x"], "files": [{"path": "a", "size": 1, "modified": None}] * 2, "isCut": True}
 
 
 @pytest.mark.parametrize(("most", "folders_", "files", "is_cut"), [(2, 1, 1, False), (1, 1, 1, True), (0, 0, 0, True)])

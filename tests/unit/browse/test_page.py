@@ -6,10 +6,12 @@ import errno
 import logging
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 import webbrowser
 from typing import Any
 
@@ -154,3 +156,14 @@ def test_temporary_files_of_the_command_are_in_its_folder(
     assert len(opened) == 1
     assert told[1][0].startswith(f"http://127.0.0.1:{opened[0]}/?token=")
     assert (tempfile.gettempdir(), list(tmp_path.iterdir())) == (str(tmp_path), [])
+
+
+def test_folder_in_which_a_file_appears_is_removed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, pauses, rmtree = tmp_path / "run", list[float](), shutil.rmtree
+    folder.mkdir()
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **more: rmtree(path, **more) if len(pauses) == 3 else None)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    page._remove(folder)
+    assert not folder.exists()
+    assert len(pauses) == 3
+    assert 0 < sum(pauses) < 0.1

@@ -29,11 +29,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for number in range(VERSIONS):
         deltalake.write_deltalake(root / "long", pa.table({"n": [number]}), mode="append", configuration=feed)
     deltalake.write_deltalake(root / "quiet", ROWS)
+    for name in ("old", "new"):
+        rows = pa.table({name: [1], "other": [2]})
+        deltalake.write_deltalake(root / "renamed", rows, mode="overwrite", schema_mode="overwrite")
     wide = pa.table({f"c{number}": [number] for number in range(210)})
     with testing.running(
-        {"s.d.t": ROWS, "s.e.wide": wide, **{f"s.d.{name}": root / name for name in ("long", "quiet")}},
+        {"s.d.t": ROWS, "s.e.wide": wide, **{f"s.d.{name}": root / name for name in ("long", "quiet", "renamed")}},
         volumes={"s.d.v": {"x/y.bin": b"123"}},
-        skills={"s.d.k": {"SKILL.md": b"---\nname: k\ndescription: d\n---\nText"}},
+        skills={"s.d.k": {"SKILL.md": b"---\nname: k\ndescription: d\nmetadata:\n  a: b\n---\nText"}},
         models={"s.d.m": {1: {"a": b"one"}, 2: {"a": b"two"}}},
     ) as running:
         yield running
@@ -60,11 +63,11 @@ def test_shares_schemas_and_assets(session: Session, server: Any, tmp_path: path
     assert str(assets.start(later, Asked({}))["expires"])[:19] == "2999-01-02T03:04:05"
     later.close()
     assert assets.schemas(session, Asked({"share": "s"})) == {"schemas": ["d", "e"]}
-    of_d = [["table", "d", "t"], ["table", "d", "long"], ["table", "d", "quiet"]]
+    of_d = [["table", "d", "t"], ["table", "d", "long"], ["table", "d", "quiet"], ["table", "d", "renamed"]]
     of_d += [["volume", "d", "v"], ["model", "d", "m"], ["skill", "d", "k"]]
     found: Any = assets.listed(session, Asked({"share": "s"}))
     assert sorted(found.pop("assets")) == sorted([*of_d, ["table", "e", "wide"]])
-    assert found == {"schemas": ["d", "e"], "inAll": 7}
+    assert found == {"schemas": ["d", "e"], "inAll": 8}
     found = assets.listed(session, Asked({"share": "s", "schema": "e"}))
     assert found == {"schemas": ["e"], "assets": [["table", "e", "wide"]], "inAll": 1}
 
@@ -72,7 +75,7 @@ def test_shares_schemas_and_assets(session: Session, server: Any, tmp_path: path
 def test_long_listing_of_assets_is_cut(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assets, "_MOST_ASSETS", 2)
     found: Any = assets.listed(session, Asked({"share": "s"}))
-    assert (len(found["assets"]), found["inAll"]) == (2, 7)
+    assert (len(found["assets"]), found["inAll"]) == (2, 8)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,11 @@ def test_long_listing_of_assets_is_cut(session: Session, monkeypatch: pytest.Mon
         (
             "skill",
             "k",
-            {"description": "d", **dict.fromkeys(("license", "compatibility", "allowed_tools", "metadata"))},
+            {
+                "description": "d",
+                "metadata": {"a": "b"},
+                **dict.fromkeys(("license", "compatibility", "allowed_tools")),
+            },
         ),
     ],
 )
@@ -295,6 +302,19 @@ def test_download_checks_the_room_and_the_format(
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "in_thread", lambda call: call())
+
+
+def test_cancelled_download_of_a_file_reads_no_more(
+    session: Session, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "check_room", lambda size: [one.end() for one in session.downloads.values()])
+    told = downloads.begin_file(session, asked("v", kind="volume", path="x/y.bin"))
+    assert (told["state"], told["file"], told["bytes"], told["bytesInAll"]) == ("ended", None, 0, 3)
+
+
+def test_first_columns_are_those_of_the_version(session: Session) -> None:
+    for values, name in (({}, "new"), ({"version": "0"}, "old")):
+        assert asked("renamed", **values).read(session.client, most=1).to_arrow().schema.names == [name]
 
 
 def test_filter_that_fails_on_a_row_is_a_mistake_of_the_filter(session: Session) -> None:
