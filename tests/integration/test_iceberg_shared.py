@@ -92,7 +92,7 @@ def test_commands_read_an_iceberg_table(run: Callable[..., str], tmp_path: Path)
     head = list(csv.reader(run("read", "demo.lake.plain", "--limit", "1").splitlines()))
     assert head[0] == ["id", "name", "flag"]
     assert len(head) == 2
-    assert "Iceberg table's own files, in s3://lake/plain" in run("explain", "demo.lake.plain")
+    assert "Iceberg table's own files, in s3://lake/plain" in run("read", "demo.lake.plain", "--explain")
     files = json.loads(run("files", "demo.lake.lineage", "--filter", "p = 1", "--json"))
     assert {one["partition"]["p"] for one in files} == {"1"}
 
