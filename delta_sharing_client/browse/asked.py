@@ -40,7 +40,7 @@ class Asked:
         return self._values.get(name) is True
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of strings, which is empty if it is missing."""
+        """Return a list of strings; empty if the value is missing."""
         value = self._values.get(name)
         if value is None:
             return []

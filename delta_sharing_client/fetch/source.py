@@ -339,7 +339,7 @@ class _Transfer:
             fetcher.report.add(retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
-        """Send a request, and again whenever its URL must be renewed; return the error if a retry is needed."""
+        """Send a request, and resend it each time its URL is renewed; return the error if a retry is needed."""
         fetcher = self.file.fetcher
         while True:
             try:

@@ -74,7 +74,7 @@ def _entry(entry: os.DirEntry[str]) -> LogEntry:
     except FileNotFoundError:
         # The file was deleted after it was listed. If it is needed, opening it will report that.
         return LogEntry(entry.name, -1, 0)
-    # A time that os.utime set from a float may be some hundred nanoseconds below the intended millisecond.
+    # A time that os.utime set from a float may be a few hundred nanoseconds below the intended millisecond.
     return LogEntry(entry.name, stat.st_size, (stat.st_mtime_ns + 1000) // 1_000_000)
 
 
