@@ -23,6 +23,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "reporting.md",
     "benchmarks/RESULTS.md": "benchmarks.md",
+    "benchmarks/MEASUREMENTS.md": "measurements.md",
 }
 # A link or a picture; its text may hold one level of brackets.
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
