@@ -322,3 +322,13 @@ def test_filter_that_fails_on_a_row_is_a_mistake_of_the_filter(session: Session)
     with pytest.raises(Mistake) as mistake:
         previews.preview(session, Asked({"plan": planned["plan"]}))
     assert (mistake.value.field, mistake.value.place) == ("filter", None)
+
+
+def test_damaged_file_is_no_mistake_of_the_filter(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ds.DataError("The file is damaged.")
+
+    planned = previews.plan_preview(session, asked(filter="a > 1"))
+    monkeypatch.setattr(previews, "cells_of", fail)
+    with pytest.raises(ds.DataError, match="is damaged"):
+        previews.preview(session, Asked({"plan": planned["plan"]}))
