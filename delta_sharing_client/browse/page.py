@@ -148,7 +148,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
             raise UsageError(
                 f"The page cannot use port {port}: {reason}. Choose a different --port, or omit it to use a free one."
             ) from None
-        listening.listen(128)
+        listening.listen()
         yield listening
 
 

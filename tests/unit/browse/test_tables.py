@@ -332,3 +332,11 @@ def test_damaged_file_is_no_mistake_of_the_filter(session: Session, monkeypatch:
     monkeypatch.setattr(previews, "cells_of", fail)
     with pytest.raises(ds.DataError, match="is damaged"):
         previews.preview(session, Asked({"plan": planned["plan"]}))
+
+
+def test_history_without_an_order_has_the_last_snapshots(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "lack", lambda *_: "an order of versions")
+    monkeypatch.setattr(tables, "_MOST_VERSIONS", 5)
+    found: Any = tables.history(session, asked("long"))
+    assert [one["version"] for one in found.pop("versions")] == [str(number) for number in range(17, 22)]
+    assert found == {"from": None}
