@@ -39,7 +39,7 @@ Convert = Callable[[Any], Any]
 
 
 class Undecoded(NamedTuple):
-    """A value that is not of its column's type. It bounds no rows, and is compared with no other value."""
+    """A value that is not of its column's type. It gives no bounds and is never compared with another value."""
 
     raw: Any
 

@@ -148,7 +148,7 @@ def place_of_asset(rest: RestClient, asset: AssetRef, location: str, options: Re
 async def found(
     find: Callable[[str], tuple[Place, str]], known: Callable[[str], tuple[Place, str] | None], address: str
 ) -> tuple[Place, str]:
-    """Return the place that contains an address, and the path in it: ``known``, or else of ``find``, which may send
-    requests."""
+    """Return the place that contains an address, and the path in it: from ``known`` or,
+    failing that, from ``find``, which may send requests."""
     place = known(address)
     return await asyncio.to_thread(find, address) if place is None else place
