@@ -12,7 +12,7 @@ from hypothesis import given
 
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.iceberg import avro
-from delta_sharing_client.iceberg.avro import read_avro
+from delta_sharing_client.iceberg.avro import NamedField, read_avro
 from mock_server.iceberg_avro import (
     MANIFEST_LIST_SCHEMA,
     SYNC,
@@ -255,6 +255,44 @@ def test_fields_need_unique_ids() -> None:
     del schema["fields"][0]["field-id"]
     with pytest.raises(DataError, match="without 'field-id'"):
         read_avro(avro_file(schema, []), "x")
+
+
+def _without_ids(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_ids(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _without_ids(value) for name, value in schema.items() if name != "field-id"}
+
+
+@pytest.mark.parametrize("names", ["all", "not f2", "not f5"])
+def test_fields_without_ids_have_the_ids_of_their_names(names: str) -> None:
+    """Records inside records, arrays, maps and unions, as in manifest lists and manifests."""
+    inner = _record((5, ["null", "long"]))
+    pair = {"type": "record", "name": "kv", "fields": [
+        {"name": "key", "type": "int", "field-id": 7}, {"name": "value", "type": "long", "field-id": 8},
+    ]}  # fmt: skip
+    schema = _record(
+        (1, "long"), (2, {**inner, "name": "plain"}), (3, ["null", {"type": "array", "items": inner}]),
+        (4, {"type": "array", "logicalType": "map", "items": pair}), (6, {"type": "array", "items": "int"}),
+    )  # fmt: skip
+    row = {"f1": 9, "f2": {"f5": 8}, "f3": [{"f5": 7}, {"f5": None}], "f4": {1: 2}, "f6": [3]}
+    below = {} if names == "not f5" else {"f5": NamedField(5)}
+    given = {"f1": NamedField(1), "f2": NamedField(2, below), "f3": NamedField(3, below), "f4": NamedField(4)}
+    given["f6"] = NamedField(6)
+    if names == "not f2":
+        del given["f2"]
+
+    [found] = read_avro(avro_file(_without_ids(schema), [row]), "x", names=lambda _: given).records
+
+    inside: list[dict[str, object]] = [{}, {}, {}] if names == "not f5" else [{"5": 8}, {"5": 7}, {"5": None}]
+    expected = {"1": 9, "2": inside[0], "3": inside[1:], "4": {1: 2}, "6": [3]}
+    if names == "not f2":
+        del expected["2"]
+    assert found == expected
+    # An id in the file counts, whatever the name.
+    [stated] = read_avro(avro_file(schema, [row]), "x", names=lambda _: {"f1": NamedField(77)}).records
+    assert stated == {"1": 9, "2": {"5": 8}, "3": [{"5": 7}, {"5": None}], "4": {1: 2}, "6": [3]}
 
 
 def test_wrong_record_count_or_block_marker_is_refused() -> None:
