@@ -28,6 +28,7 @@ from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.errors import DataError, NotFoundError, UsageError
 from delta_sharing_client.fetch.place import StoredFile
+from delta_sharing_client.fetch.source import Stale
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -303,7 +304,10 @@ async def _content(directory: Directory, file: StoredFile) -> memoryview:
     if not file.size:
         return memoryview(b"")
     try:
-        return await directory.read(file.path, file, ByteRange(0, file.size))
+        # Only the listed version belongs to the row.
+        return await directory.read(file.path, file, ByteRange(0, file.size), once=True)
+    except Stale as stale:
+        raise stale.ended() from None
     except NotFoundError:
         raise DataError(
             f"The file '{file.path}' of {directory.ref} was listed, but is not there any more; run the query again."
