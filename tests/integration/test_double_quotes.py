@@ -85,7 +85,7 @@ def test_name_in_double_quotes_is_refused_by_follow(serve_demo: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("text", FILTERS)
-@pytest.mark.parametrize("command", ["count", "read", "head", "files", "explain", "changes", "follow"])
+@pytest.mark.parametrize("command", ["count", "read", "head", "files", "read --explain", "changes", "follow"])
 def test_name_in_double_quotes_is_refused_by_every_command(
     serve_demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, text: str
 ) -> None:
@@ -93,7 +93,7 @@ def test_name_in_double_quotes_is_refused_by_every_command(
         "changes": ["--starting-version", "1"],
         "follow": ["--cursor", str(tmp_path / "cursor"), "--available-now"],
     }.get(command, [])
-    code = main((command, ORDERS, "-p", str(serve_demo.profile_path), "--filter", text, *more))
+    code = main((*command.split(), ORDERS, "-p", str(serve_demo.profile_path), "--filter", text, *more))
     printed = capsys.readouterr()
     assert code == 2, printed
     assert printed.out == ""

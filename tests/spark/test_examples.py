@@ -38,10 +38,15 @@ def test_examples_of_the_page_run_with_the_stated_results(
             "day": datetime.date(2023, 12, 28) + datetime.timedelta(number),
         }
         table.commit(table.file(pa.Table.from_pylist([row], schema=SCHEMA)))
-    with mock_server.running(tables={"share.schema.table": table.root}) as server:
+    documents = tmp_path / "documents"
+    (documents / "reports").mkdir(parents=True)
+    for path in ("a.png", "b.txt", "reports/c.jpg", "reports/d.pdf"):
+        (documents / path).write_bytes(b"x")
+    volumes = {"share.schema.documents": documents}
+    with mock_server.running(tables={"share.schema.table": table.root}, volumes=volumes) as server:
         profile = str(server.profile_path)
         url = f"{profile}#share.schema.table"
-        first, pushing, jar, catalog, second, masked = (
+        first, pushing, jar, files, catalog, second, masked = (
             dataclasses.replace(
                 example, source=example.source.replace(EXAMPLE_URL, url).replace(EXAMPLE_PROFILE, profile)
             ).run()
@@ -57,6 +62,7 @@ def test_examples_of_the_page_run_with_the_stated_results(
         assert "PushedFilters: [day >= " in capsys.readouterr().out
         assert jar["spark"].table("orders").where("id > 5").count() == 2
         spark.sql("DROP TABLE orders")
+        assert sorted(row.path for row in files["pictures"].select("path").collect()) == ["a.png", "reports/c.jpg"]
         assert catalog["orders"].count() == 3
         assert masked["spark"].conf.get("spark.sql.redaction.string.regex") == masked["options"]
         spark.conf.unset("spark.sql.redaction.string.regex")

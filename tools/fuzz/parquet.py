@@ -35,6 +35,8 @@ from delta_sharing_client.delta.schema import from_arrow_schema, schema_to_json
 from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.fetch.http import Http
 from delta_sharing_client.fetch.place import Body, DataRequest, Span, Version
+from delta_sharing_client.fetch.signed_urls import SignedUrls
+from delta_sharing_client.http.network import ONLY_HTTPS
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.plan.read_request import ScanRequest, TableState
@@ -110,7 +112,8 @@ def read_file(data: bytes, read: int, schema: pa.Schema | None = None) -> bool:
     text = schema_to_json(from_arrow_schema(SCHEMA if schema is None else schema))
     metadata = Metadata("00000000-0000-0000-0000-000000000001", text)
     file = SharedFile(AddFile(path=URL, size=len(data)), FILE_ID)
-    table = TableState(name=TABLE, version=0, protocol=Protocol(1), metadata=metadata)
+    place = SignedUrls(OPTIONS, ONLY_HTTPS, TABLE)
+    table = TableState(name=TABLE, version=0, protocol=Protocol(1), metadata=metadata, place=place)
     plan = plan_snapshot(table, [file], ScanRequest(**READS[read % len(READS)]), OPTIONS)
     clock = Stopwatch(time.process_time)
     error: DeltaSharingError | None = None
