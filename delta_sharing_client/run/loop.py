@@ -143,8 +143,10 @@ class Loop:
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), END_SECONDS / 2)
-                await asyncio.wait_for(self._close_connections(), END_SECONDS / 4)
+                async with asyncio.timeout(END_SECONDS / 2):
+                    await asyncio.gather(*tasks, return_exceptions=True)
+                async with asyncio.timeout(END_SECONDS / 4):
+                    await self._close_connections()
             self.loop.stop()
 
         with contextlib.suppress(RuntimeError):

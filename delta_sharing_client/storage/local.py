@@ -170,7 +170,9 @@ async def _in_thread(call: Callable[[], T], deadline: Deadline, doing: str, tabl
     deadline.check(doing, table)
     left = deadline.left()
     try:
-        return await asyncio.wait_for(asyncio.to_thread(call), None if math.isinf(left) else left)
+        # Before Python 3.12, asyncio.wait_for could lose the cancellation of a task whose call ended at that moment.
+        async with asyncio.timeout(None if math.isinf(left) else left):
+            return await asyncio.to_thread(call)
     except TimeoutError:
         deadline.check(doing, table)
         raise

@@ -267,11 +267,11 @@ def test_loop_cannot_be_used_after_the_interpreter_ends(monkeypatch: pytest.Monk
 def test_loop_stops_jobs_and_connections_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     own, begun = loop.Loop(), threading.Event()
     steps: list[Any] = []
-    wait_for_end = asyncio.wait_for
+    timeout = asyncio.timeout
 
-    async def limited(what: Any, seconds: float) -> Any:
+    def limited(seconds: float) -> asyncio.Timeout:
         steps.append(seconds)
-        return await wait_for_end(what, HANGS)
+        return timeout(HANGS)
 
     async def waits() -> None:
         begun.set()
@@ -283,7 +283,7 @@ def test_loop_stops_jobs_and_connections_at_exit(monkeypatch: pytest.MonkeyPatch
     async def close() -> None:
         steps.append("closed")
 
-    monkeypatch.setattr(asyncio, "wait_for", limited)
+    monkeypatch.setattr(asyncio, "timeout", limited)
     own._close_connections = close
     asyncio.run_coroutine_threadsafe(waits(), own.loop)
     assert begun.wait(HANGS)
