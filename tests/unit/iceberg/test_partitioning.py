@@ -20,6 +20,7 @@ from pyiceberg.utils.decimal import decimal_to_bytes
 
 from delta_sharing_client.delta.data_types import DecimalType, PrimitiveType, StructField, StructType
 from delta_sharing_client.delta.partition_values import parse_partition_value
+from delta_sharing_client.delta.statistics import ColumnBounds
 from delta_sharing_client.iceberg.avro import StoredType
 from delta_sharing_client.iceberg.metadata import PartitionField, PartitionSpec
 from delta_sharing_client.iceberg.partition_types import PartitionTypes, Undecoded, partition_text
@@ -31,6 +32,7 @@ from delta_sharing_client.iceberg.partitioning import (
     bucket_of,
     equal_values,
     identity_columns,
+    intersection,
     possible_buckets,
     sources,
 )
@@ -173,6 +175,10 @@ def test_a_date_is_inside_the_bounds_of_its_partition(days: int, name: str) -> N
 def test_a_number_is_inside_the_bounds_of_its_partition(value: int, width: int) -> None:
     raw = transforms.TruncateTransform(width).transform(theirs.IntegerType())(value)
 
+    for name in ("integer", "long"):
+        bounds = _field(f"truncate[{width}]", PrimitiveType(name)).bounds(raw, 3)
+        assert bounds is not None
+        assert (bounds.lower, bounds.upper) == (raw, raw + width - 1)
     _check_inside(_field(f"truncate[{width}]", PrimitiveType("integer")), raw, value)
 
 
@@ -535,3 +541,28 @@ def test_nan_and_invalid_utf8_are_unknown() -> None:
 @pytest.mark.parametrize("kind", ["variant", "geometry", "void"])
 def test_bounds_of_types_without_an_order_are_not_decoded(kind: str) -> None:
     assert value_decoder(PrimitiveType(kind)) is None
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(None, None), (b"\1\0\0\0", None), (None, b"\2\0\0\0")])
+def test_summary_with_one_bound_implies_nothing(lower: bytes | None, upper: bytes | None) -> None:
+    field = _field("identity", PrimitiveType("integer"))
+    assert field.summary_bounds(FieldSummary(False, lower, upper)) is None
+    whole = field.summary_bounds(FieldSummary(False, lower or b"\1\0\0\0", upper or b"\2\0\0\0"))
+    assert whole is not None
+    assert (whole.lower, whole.upper, whole.null_count) == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (None, None, None),
+        (ColumnBounds(1, 5, 0, 9), None, ColumnBounds(1, 5, 0, 9)),
+        (None, ColumnBounds(1, 5, 0, 9), ColumnBounds(1, 5, 0, 9)),
+        (ColumnBounds(1, 5, 0, 9), ColumnBounds(2, 7, 0, None), ColumnBounds(2, 5, 0, 9)),
+        (ColumnBounds(1, None, 3, None), ColumnBounds(None, 7, None, 9), ColumnBounds(1, 7, 3, 9)),
+        # Two statements that contradict each other state nothing.
+        (ColumnBounds(1, 5, 0, 9), ColumnBounds(1, 5, 3, 9), ColumnBounds(1, 5, None, 9)),
+    ],
+)
+def test_bounds_of_the_same_rows_are_combined(one: Any, other: Any, expected: Any) -> None:
+    assert intersection(one, other) == intersection(other, one) == expected
