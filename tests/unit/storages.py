@@ -71,6 +71,17 @@ class Storage:
         self.in_flight = 0
         self.most_in_flight = 0
 
+    @property
+    def port(self) -> int:
+        assert self.server is not None
+        return int(self.server.server_port)
+
+    @property
+    def connections(self) -> int:
+        """The number of connections so far."""
+        assert self.server is not None
+        return self.server.connections
+
     def put(self, name: str, data: bytes) -> str:
         self.files[name] = data
         return self.url(name)
