@@ -201,9 +201,16 @@ class _Command(_Switches, typer.core.TyperCommand):
     pass
 
 
+# Earlier spellings of commands, for one release.
+_EARLIER = {"explain": ["read", "--explain"], "copy": ["replicate"]}
+
+
 class _Group(_Switches, typer.core.TyperGroup):
     """The commands. It handles errors before typer turns them into exit codes, because releases of typer differ in
     these."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, [*_EARLIER.get(args[0], [args[0]]), *args[1:]])
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -85,7 +85,9 @@ def test_name_in_double_quotes_is_refused_by_follow(serve_demo: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("text", FILTERS)
-@pytest.mark.parametrize("command", ["count", "read", "head", "files", "read --explain", "changes", "follow"])
+@pytest.mark.parametrize(
+    "command", ["count", "read", "head", "files", "read --explain", "explain", "changes", "follow"]
+)
 def test_name_in_double_quotes_is_refused_by_every_command(
     serve_demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, text: str
 ) -> None:
