@@ -159,7 +159,7 @@ def test_read_collected_while_its_lock_is_held_does_not_hang(large: Table) -> No
 def test_a_limit_ends_the_read(large: Table) -> None:
     plan = large.plan(limit=150_000, options=fast_options(max_bytes_in_flight=4_000_000))
     assert sum(batch.num_rows for batch in Batches(plan)) == 150_000
-    assert not working()
+    nothing_is_left()
 
 
 def test_an_error_in_a_file_ends_the_read(large: Table) -> None:
@@ -167,7 +167,7 @@ def test_an_error_in_a_file_ends_the_read(large: Table) -> None:
     with pytest.raises(DataError, match="it is missing"):
         for _ in begun(large):
             pass
-    assert not working()
+    nothing_is_left()
 
 
 def test_close_from_another_thread_wakes_a_waiting_consumer(large: Table, released: threading.Event) -> None:
