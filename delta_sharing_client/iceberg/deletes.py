@@ -28,9 +28,6 @@ class Deletes(NamedTuple):
     positions: tuple[File, ...]
     equality: tuple[File, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.vector or self.positions or self.equality)
-
 
 NO_DELETES = Deletes(None, (), ())
 
