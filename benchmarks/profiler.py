@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 # caller.
 STAGES = (
     ("pandas conversion", ("delta_sharing_client/outputs/pandas.py", "/pandas/", "/numpy/", "pandas_compat.py")),
-    ("Parquet decoding", ("delta_sharing_client/read/", "delta_sharing_client/parquet/", "/pyarrow/")),
+    ("Parquet decoding", ("delta_sharing_client/decode/", "delta_sharing_client/parquet/", "/pyarrow/")),
     (
         "sockets and HTTP",
         (

@@ -20,7 +20,7 @@ from delta_sharing_client.table import SharedTable
 if TYPE_CHECKING:
     import duckdb
 
-    from delta_sharing_client.reads import Read
+    from delta_sharing_client.read_base import Read
 
 _MISSING = re.compile(r"Table with name (\S+) does not exist")
 _NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found')

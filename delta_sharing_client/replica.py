@@ -31,6 +31,8 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from delta_sharing_client import durable
+from delta_sharing_client.decode.file_bytes import gather
+from delta_sharing_client.decode.vectors import Vectors
 from delta_sharing_client.delta.actions import (
     AddFile,
     DeletionVectorDescriptor,
@@ -69,14 +71,12 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.plan.read_columns import check_nothing_left_out
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.tasks import FileTask, ScanContext
-from delta_sharing_client.planning import plan_copy
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.rest import RestClient
-from delta_sharing_client.read.file_bytes import gather
-from delta_sharing_client.read.vectors import Vectors
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.progress import progress_bar
 from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.planning import plan_copy
 
 APPLICATION = "delta-sharing-client.replica"
 CHECKSUM = "delta-sharing-client.sha256"

@@ -21,7 +21,7 @@ from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.streams import stream_reader
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import Plan
-from delta_sharing_client.reads import Read
+from delta_sharing_client.read_base import Read
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.coroutines import AsyncOutputs
 from delta_sharing_client.threads import check_running

@@ -13,6 +13,7 @@ import msgspec
 from delta_sharing_client.assets.directory import Directory, refusal
 from delta_sharing_client.assets.file_list import FileList
 from delta_sharing_client.assets.state import State
+from delta_sharing_client.decode.file_bytes import gather
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.file_target import Workshop, download
 from delta_sharing_client.fetch.place import Checksum, StoredFile, Version
@@ -20,7 +21,6 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.part_file import PartFile
-from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.run import loop
 
 PART_BYTES = 4 * 1024 * 1024

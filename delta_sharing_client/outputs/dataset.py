@@ -21,7 +21,7 @@ from delta_sharing_client.outputs.streams import end_on_interrupt, stream_reader
 from delta_sharing_client.predicates.arrow_expressions import columns_of, weaker_predicate
 from delta_sharing_client.predicates.decimal_scales import exact
 from delta_sharing_client.predicates.nan_order import nan_greatest
-from delta_sharing_client.reads import Read, with_pushed
+from delta_sharing_client.read_base import Read, with_pushed
 from delta_sharing_client.threads import mapped
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.outputs.json_values import json_values
-from delta_sharing_client.reads import Read
+from delta_sharing_client.read_base import Read
 
 MOST_ROWS = 1_048_575
 """The maximum number of rows below the header."""

@@ -15,7 +15,7 @@ from delta_sharing_client.columns import narrowed
 from delta_sharing_client.errors import UnsupportedFeatureError
 from delta_sharing_client.outputs.streams import RowStream, end_on_interrupt
 from delta_sharing_client.predicates.polars_expressions import weaker_predicate, without_hints
-from delta_sharing_client.reads import Read, with_pushed
+from delta_sharing_client.read_base import Read, with_pushed
 
 if TYPE_CHECKING:
     import polars as pl

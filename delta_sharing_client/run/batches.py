@@ -16,13 +16,13 @@ from typing import TypeVar, Union
 
 import pyarrow as pa
 
+from delta_sharing_client.decode.rows import Item
 from delta_sharing_client.errors import DeltaSharingError, OutOfMemoryError, UsageError, limit_reached
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import Plan
-from delta_sharing_client.read.rows import Item
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Bell, Consumer
-from delta_sharing_client.run.scan import ScanRun
+from delta_sharing_client.run.engine import ScanRun
 from delta_sharing_client.run.task_queue import Listing
 
 Meanwhile = Callable[[], Callable[[], None]]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
+from delta_sharing_client.decode.file_bytes import gather
 from delta_sharing_client.errors import DataError, TransportError
 from delta_sharing_client.fetch.place import Version
 from delta_sharing_client.fetch.report import ScanReport
@@ -26,7 +27,6 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length, parse_footer
 from delta_sharing_client.plan.packed import MOST_PARTS, PackedTasks
 from delta_sharing_client.plan.tasks import FileTask, ScanContext, ScanPlan
-from delta_sharing_client.read.file_bytes import gather
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches
 

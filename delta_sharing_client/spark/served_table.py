@@ -26,11 +26,11 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.follow.versions import FollowedTable
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
 from delta_sharing_client.plan.tasks import Plan
-from delta_sharing_client.planning import plan
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.protocol.names import Schema
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.planning import plan
 from delta_sharing_client.sources.table_source import Purpose
 from delta_sharing_client.spark.pushed import LoadedTable
 from delta_sharing_client.spark.source_options import SparkOptions, profile_of

@@ -41,7 +41,7 @@ from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
 if TYPE_CHECKING:
     from delta_sharing_client.assets.files import FileAsset
     from delta_sharing_client.protocol.profile import Profile
-    from delta_sharing_client.reads import Read
+    from delta_sharing_client.read_base import Read
 
 # Read options that may be necessary to reach the server or the storage, but that the data source lacks.
 _BEYOND = (
@@ -182,7 +182,7 @@ def _what_lacks(program: str) -> str | None:
         import sys
         print(*sys.version_info[:2], sep=".")
         try:
-            import delta_sharing_client.planning, delta_sharing_client.run.partitions
+            import delta_sharing_client.sources.planning, delta_sharing_client.run.partitions
         except ImportError as error:
             print(error)
     """

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from delta_sharing_client.decode import file, layout, row_groups
+from delta_sharing_client.decode.decoder import Selection
+from delta_sharing_client.decode.equality import DeletedValues
+from delta_sharing_client.decode.layout import Layout
 from delta_sharing_client.outputs import dataset
 from delta_sharing_client.outputs import polars as polars_frames
 from delta_sharing_client.plan import packed
 from delta_sharing_client.protocol import windows
-from delta_sharing_client.read import file, layout, row_groups
-from delta_sharing_client.read.decode import Selection
-from delta_sharing_client.read.equality import DeletedValues
-from delta_sharing_client.read.layout import Layout
 from delta_sharing_client.shortcuts import SHORTCUTS
 from delta_sharing_client.spark import datasource
-from tests.unit.read.eager import make_eager, make_gentle
+from tests.unit.decode.eager import make_eager, make_gentle
 
 Uses = Counter[str]
 

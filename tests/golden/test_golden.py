@@ -17,7 +17,7 @@ from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.protocol import windows
 from tests.effort import sample, with_last
 from tests.golden import corpus
-from tests.unit.read.eager import make_gentle
+from tests.unit.decode.eager import make_gentle
 from tests.versions import is_too_new
 
 pytestmark = pytest.mark.golden

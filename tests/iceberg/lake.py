@@ -18,9 +18,9 @@ from delta_sharing_client.iceberg.table_scan import OpenedTable
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.tasks import ScanPlan
-from delta_sharing_client.planning import plan_files
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.sources.iceberg_source import files_of
+from delta_sharing_client.sources.planning import plan_files
 from delta_sharing_client.storage.local import LocalPlace
 
 FOLDER = Path(__file__).parent.parent / "tables_iceberg"

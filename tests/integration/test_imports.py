@@ -67,7 +67,7 @@ def test_plain_read_does_not_import_logs_copies_and_spark(profile: str) -> None:
         "import delta_sharing_client as ds\nassert len(ds.load_as_pandas(sys.argv[1])) == 2", f"{profile}#s.d.t"
     )
 
-    assert result.issuperset(f"{OF_REST} {OF_DATA} delta_sharing_client.run.scan".split())
+    assert result.issuperset(f"{OF_REST} {OF_DATA} delta_sharing_client.run.engine".split())
     assert result & set(f"{NEVER} delta_sharing_client.predicates.sql".split()) == set()
     rooms = {tuple(name.split(".")[1:2]) for name in result if name.startswith("delta_sharing_client.")}
     assert rooms.isdisjoint({("replica",), ("spark",), ("cli",), ("storage",)})

@@ -17,7 +17,7 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.reads import Read, with_pushed
+from delta_sharing_client.read_base import Read, with_pushed
 from tests.regressions.hand_made import HandMadeTable
 
 ROWS = [{"id": number, "tenant": "ab"[number % 2], "day": number // 25} for number in range(100)]

@@ -128,7 +128,7 @@ DURING_THE_FIRST_READ = (
 
 MODULES = [
     "delta_sharing_client.client",
-    "delta_sharing_client.planning",
+    "delta_sharing_client.sources.planning",
     "requests",
     "pyarrow.parquet",
 ]

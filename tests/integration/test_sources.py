@@ -18,12 +18,12 @@ import mock_server
 from delta_sharing_client.delta.actions import SharedFile
 from delta_sharing_client.delta.features import Operation
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest
-from delta_sharing_client.planning import plan, plan_copy, table_schema
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
 from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.planning import plan, plan_copy, table_schema
 from delta_sharing_client.sources.table_source import HeadRequest, Purpose, TableSource, Window
 from delta_sharing_client.sources.traits import Trait, lack
 from tests.compositions.tables import write_iceberg

@@ -16,9 +16,9 @@ from delta_sharing_client.delta.log.commit import Commit
 from delta_sharing_client.delta.log.writer import append_commit, write_log
 from delta_sharing_client.delta.snapshot import Snapshot
 from delta_sharing_client.plan.read_request import ScanRequest
-from delta_sharing_client.planning import plan_copy
 from delta_sharing_client.protocol.query import ChangesQuery, query_table
 from delta_sharing_client.sources.choosing import source_of
+from delta_sharing_client.sources.planning import plan_copy
 from tests.interop.served_tables import ServedTables
 
 

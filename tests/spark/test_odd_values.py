@@ -13,7 +13,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.read.text import as_shown
+from delta_sharing_client.decode.text import as_shown
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES
 from tests.int96 import NANOS_PER_DAY, RAW, packed, write_int96
 from tests.regressions.hand_made import HandMadeTable

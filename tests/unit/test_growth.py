@@ -21,7 +21,7 @@ import delta_sharing_client
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.predicates.tree import Expression, all_of, col
 from delta_sharing_client.run import loop
-from tests.unit.read.eager import make_eager
+from tests.unit.decode.eager import make_eager
 from tests.unit.storages import Table, metadata, running_storage
 from tests.vectors import encode_inline
 

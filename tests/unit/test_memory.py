@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_sharing_client import errors, queries, testing
+from delta_sharing_client.decode import decoder
 from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import add_checkpoint
 from delta_sharing_client.delta.snapshot import Want
@@ -23,7 +24,6 @@ from delta_sharing_client.errors import DataError, OutOfMemoryError, UsageError,
 from delta_sharing_client.iceberg import avro, positions
 from delta_sharing_client.parquet import footer
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read import decode
 from delta_sharing_client.run.batches import Batches
 from mock_server.iceberg_avro import avro_file, manifest_schema
 from tests.tables import TableWriter, rows_of
@@ -106,7 +106,7 @@ def test_step_of_a_read_without_memory_names_the_table(
     """Also where no error of data is expected: in the calls that align and filter rows, and in the engine."""
     table = make_table(SCHEMA)
     table.add(ROWS)
-    for owner, name in ((decode.FileDecoder, "_batch"), (decode.FileDecoder, "batches")):
+    for owner, name in ((decoder.FileDecoder, "_batch"), (decoder.FileDecoder, "batches")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, fails_with(error))
             with pytest.raises(OutOfMemoryError) as caught:
@@ -162,7 +162,7 @@ def test_damaged_size_that_no_memory_suffices_for_is_damage(
         raise pa.ArrowMemoryError(f"malloc of size {1 << 40} failed")
         yield
 
-    monkeypatch.setattr(decode.FileDecoder, "_raw", ask)
+    monkeypatch.setattr(decoder.FileDecoder, "_raw", ask)
     with pytest.raises(DataError, match="cannot be decoded: malloc of size 1099511627776 failed"):
         list(Batches(table.plan(options=fast_options())))
 
@@ -224,7 +224,7 @@ def test_every_handler_of_decoding_errors_asks_for_lack_of_memory() -> None:
 CHILD = """
 import resource, sys
 import delta_sharing_client as ds
-import delta_sharing_client.run.scan
+import delta_sharing_client.run.engine
 with ds.SharingClient(sys.argv[1]) as client:
     scan = client.table("s.d.t").scan()
     scan.schema

@@ -33,8 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plan": (),
     "http": (),
     "protocol": (),
-    "read": ("align.py", "bounds.py", "decode.py", "layout.py", "page_choice.py", "vectors.py"),
-    "planning.py": (),
+    "decode": ("align.py", "bounds.py", "decoder.py", "layout.py", "page_choice.py", "vectors.py"),
     "sources": (),
     "replica.py": (),
     "outputs": (),
@@ -56,15 +55,12 @@ PROGRAMS = ("__main__.py", "command.py")
 _ICEBERG = ("_credentials", "_equality", "_lineage", "_projection", "_shared", "_types")
 # Only tests that serve tables reach these rooms, so each room has its own list of tests.
 SERVED = {
-    **dict.fromkeys(
-        ("planning.py", "sources"),
-        (
-            "tests/unit/test_planning.py",
-            *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
-            *(
-                f"tests/integration/test_{name}.py"
-                for name in ("directory_access", "async_queries", "endless_servers", "iceberg", "query_ids")
-            ),
+    "sources": (
+        "tests/unit/sources",
+        *(f"tests/unit/protocol/test_{name}.py" for name in ("views", "windows")),
+        *(
+            f"tests/integration/test_{name}.py"
+            for name in ("directory_access", "async_queries", "endless_servers", "iceberg", "query_ids")
         ),
     ),
     "replica.py": (
@@ -74,7 +70,7 @@ SERVED = {
     ),
     "outputs": (
         "tests/unit/outputs",
-        "tests/unit/test_reads.py",
+        "tests/unit/test_scans.py",
         *(f"tests/integration/test_{name}.py" for name in ("dataset", "push_down", "variant_outputs")),
     ),
     "storage": (
@@ -89,7 +85,7 @@ SERVED = {
     "fetch": ("tests/unit/fetch", "tests/unit/run", "tests/integration/test_downloads.py"),
     "run": (
         "tests/unit/run",
-        "tests/unit/test_reads.py",
+        "tests/unit/test_scans.py",
         *(f"tests/integration/test_{name}.py" for name in ("asynchronous", "dataset", "query_ids")),
     ),
     "cli": ("tests/unit/cli", *(f"tests/integration/test_{name}.py" for name in ("cli", "cli_files", "first_hour"))),
@@ -137,10 +133,10 @@ STARTED = tuple(
 # The tests for the other rooms; only those that reach a mutant are run. Tests that start servers or programs are left
 # out, because they are too slow.
 ABOVE = (
-    *(f"tests/unit/{folder}" for folder in ("plan", "read", "run", "outputs", "follow", "fetch", "storage")),
+    *(f"tests/unit/{folder}" for folder in ("plan", "decode", "run", "outputs", "follow", "fetch", "storage")),
     *(f"tests/unit/{room}" for room in ROOMS if room not in SERVED),
     "tests/integration/test_names.py",
-    *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "optional", "planning", "reads", "redact")),
+    *(f"tests/unit/test_{module}.py" for module in ("columns", "instants", "optional", "redact", "scans")),
 )
 
 

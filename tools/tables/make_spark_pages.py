@@ -1,4 +1,4 @@
-"""Write ``tests/unit/read/spark_pages`` with Spark: one row group of many small pages, in both versions of data pages.
+"""Write ``tests/unit/decode/spark_pages`` with Spark: one row group of many small pages, in both versions of data pages.
 
     python tools/tables/make_spark_pages.py
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.decode.bounds import typed_bounds
 from delta_sharing_client.delta.data_types import DecimalType, PrimitiveType, StructField
 from delta_sharing_client.delta.type_rows import TYPES
 from delta_sharing_client.delta.value_bounds import UNKNOWN
-from delta_sharing_client.read.bounds import typed_bounds
 
 DAY = 86_400_000_000_000
 US = pa.timestamp("us")

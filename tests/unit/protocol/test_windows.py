@@ -61,7 +61,7 @@ def listed_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], pa
 
     def call(read: Callable[[], pa.Table]) -> pa.Table:
         with monkeypatch.context() as patch:
-            patch.setattr("delta_sharing_client.reads.SHORTCUTS.streamed_listing", False)
+            patch.setattr("delta_sharing_client.read_base.SHORTCUTS.streamed_listing", False)
             return read()
 
     return call

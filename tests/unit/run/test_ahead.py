@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from delta_sharing_client import threads
+from delta_sharing_client.decode.rows import Item
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.place import Version
@@ -20,12 +21,11 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Attempt, Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
-from delta_sharing_client.read.rows import Item
-from delta_sharing_client.run import loop, progress, scan
+from delta_sharing_client.run import engine, loop, progress
 from delta_sharing_client.run import task_queue as module
 from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
+from delta_sharing_client.run.engine import ScanRun
 from delta_sharing_client.run.loop import asynchronously, on_cancellation
-from delta_sharing_client.run.scan import ScanRun
 from delta_sharing_client.run.task_queue import Listing
 from tests.time_limits import HANGS
 from tests.unit.storages import wait_for
@@ -441,7 +441,7 @@ def test_file_is_started_only_below_the_read_ahead_limits() -> None:
         return is_waiting
 
     async def look() -> None:
-        working, slots, untaken = 7, 8 * scan._MOST_AHEAD - 1, scan._MOST_UNTAKEN - 1
+        working, slots, untaken = 7, 8 * engine._MOST_AHEAD - 1, engine._MOST_UNTAKEN - 1
         assert not await waits(working, slots, untaken)
         assert await waits(working + 1, slots, untaken)
         assert await waits(working, slots + 1, untaken)
@@ -502,7 +502,7 @@ def test_replaced_file_is_read_again_at_most_twice(monkeypatch: pytest.MonkeyPat
             if (error := next(turn)) is not None:
                 raise error
 
-        monkeypatch.setattr(scan, "read_file", read_file)
+        monkeypatch.setattr(engine, "read_file", read_file)
         reading, _ = scanned(**how)
         over = reading._over = asyncio.get_running_loop().create_future()
         reading._report = cast("Any", types.SimpleNamespace(begin=begun.append))

@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.decode.decoder import FileDecoder
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.tasks import ScanStream, SkippedFiles
-from delta_sharing_client.read.decode import FileDecoder
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.batches import Batches, _Read
 from tests.http_server import Exchange

@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from delta_sharing_client.decode import page_choice, whole_file
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.pandas import to_pandas
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read import page_choice, whole_file
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.shortcuts import SHORTCUTS, Shortcuts
 from tests.unit.storages import Storage, Table, fast_options, metadata

@@ -24,6 +24,7 @@ import pytest
 
 import delta_sharing_client as ds
 from benchmarks.long_listing import ROWS
+from delta_sharing_client.decode.budget import MemoryBudget
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor, SharedFile
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, encode_file
 from delta_sharing_client.http import retry
@@ -31,8 +32,7 @@ from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import stream_snapshot
 from delta_sharing_client.plan.tasks import FileTask, ScanStream
 from delta_sharing_client.predicates.tree import col
-from delta_sharing_client.read.budget import MemoryBudget
-from delta_sharing_client.run import scan
+from delta_sharing_client.run import engine
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.sources import server_source
 from tests.time_limits import HANGS, SOON, Stopwatch
@@ -130,7 +130,7 @@ def test_streamed_listing_gives_the_rows_of_a_complete_one(
     _, table = listed(**form)
     scan = table(files).scan(limit=limit, filter="id < 7 AND number <> 2")
     streamed = scan.to_arrow()
-    monkeypatch.setattr("delta_sharing_client.reads.SHORTCUTS.streamed_listing", False)
+    monkeypatch.setattr("delta_sharing_client.read_base.SHORTCUTS.streamed_listing", False)
     monkeypatch.setattr("delta_sharing_client.protocol.lines.SHORTCUTS.lines_at_once", False)
     whole = scan.to_arrow()
     assert streamed.equals(whole)
@@ -556,7 +556,7 @@ def test_memory_does_not_grow_with_the_listing(listed: Any, monkeypatch: pytest.
     async def nothing(shared: object, number: int, rows: object, **_: object) -> None:
         pass
 
-    monkeypatch.setattr(scan, "read_file", nothing)
+    monkeypatch.setattr(engine, "read_file", nothing)
     batches = table(40_000).scan().to_batches()
     listing = batches._read.listing
     next_file = listing.next
