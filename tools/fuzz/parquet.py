@@ -4,7 +4,7 @@ and file.
     python -m tools.fuzz.parquet --seconds 60               # workers in separate processes, restarted if they die
     python -m tools.fuzz.parquet --input FILE --read 1      # one file, as kept after a failure
 
-A worker process reads thousands of damaged files through ``run.scan``; only the HTTP request itself is replaced.
+A worker process reads thousands of damaged files through ``run.engine``; only the HTTP request itself is replaced.
 These count as failures: any other exception, a process that dies, an input that takes more than ``SLOW`` seconds of
 processor time or hangs for ``HANG`` seconds, and memory beyond ``MEMORY`` bytes. The exit code is 1 after a failure.
 """
