@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from delta_sharing_client.options import VariantAs as VariantAs
     from delta_sharing_client.predicates.tree import Expression as Expression
     from delta_sharing_client.predicates.tree import col as col
+    from delta_sharing_client.protocol.activation import activate as activate
     from delta_sharing_client.protocol.names import Schema as Schema
     from delta_sharing_client.protocol.names import Share as Share
     from delta_sharing_client.protocol.names import Table as Table
@@ -146,6 +147,7 @@ _HOMES = {
         "VariantAs",
     ),
     "delta_sharing_client.predicates.tree": ("Expression", "col"),
+    "delta_sharing_client.protocol.activation": ("activate",),
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.scans": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),

@@ -29,7 +29,16 @@ PAGES = {
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 # Each name of the public API once, in the order in which people meet them.
 API = {
-    "Clients and tables": ("SharingClient", "SharedTable", "TableDetails", "Profile", "Share", "Schema", "Table"),
+    "Clients and tables": (
+        "SharingClient",
+        "activate",
+        "SharedTable",
+        "TableDetails",
+        "Profile",
+        "Share",
+        "Schema",
+        "Table",
+    ),
     "Volumes, models and skills": ("Volume", "Model", "ModelVersion", "Skill", "StoredFile", "Download"),
     "Reads": ("Scan", "Changes", "Partition", "ReadOptions", "ScanReport", "Progress"),
     "Copies": ("Replica", "Follow", "FollowedChanges"),

@@ -121,7 +121,7 @@ def root(
 for _name, _command in (*shares.COMMANDS.items(), *asset_files.COMMANDS.items()):
     app.command(_name)(_command)
 
-profile_app = Program(help="Look at profiles.")
+profile_app = Program(help="Get and look at profiles.")
 app.add_typer(profile_app, name="profile")
 
 
@@ -152,6 +152,36 @@ def profile_list(settings: Settings) -> None:
     if not items and not settings.as_json:
         output.print_note(f"There are no profiles in {named_profiles.directory()}.")
     output.show_listing(items, ["name", "endpoint", "tokenExpires", "problem"], settings)
+
+
+@profile_app.command("activate")
+def profile_activate(
+    settings: Settings,
+    link: Annotated[str, typer.Argument(metavar="LINK", help="the link that the data provider sent")],
+    file: Annotated[
+        Optional[Path], typer.Argument(metavar="FILE", help="where to write the profile; by default config.share")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace an existing file")] = False,
+) -> None:
+    """Use an activation link, which works once, and write its profile to FILE, which only you can read.
+
+    Example: delta-sharing profile activate https://h.example.com/a/8d2f
+    Example: delta-sharing profile activate https://h.example.com/a/8d2f new.share
+    """
+    from delta_sharing_client.protocol.activation import DEFAULT_FILE, activate
+    from delta_sharing_client.protocol.profile import Profile
+
+    path = activate(link, file or DEFAULT_FILE, overwrite=overwrite)
+    profile = Profile.load(path)
+    expires = profile.expiration_time
+    output.show_facts(
+        {
+            "file": str(path),
+            "endpoint": profile.endpoint,
+            "tokenExpires": None if expires is None else instant_text(expires),
+        },
+        settings,
+    )
 
 
 @profile_app.command("check")

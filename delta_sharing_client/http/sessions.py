@@ -383,11 +383,22 @@ def _check(code: int) -> None:
 
 
 def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes:
-    """Request ``url`` with GET, without credentials, and return the body, which may have at most ``limit`` bytes.
+    """Return the body of ``fetched``; raises ``FileNotFoundError`` for the status 404, and ``TransportError`` for any
+    other status but 200."""
+    status, body = fetched(url, options, doing, limit=limit)
+    if status == 404:
+        raise FileNotFoundError
+    if status != 200:
+        raise TransportError(f"{doing} failed: the server responds with HTTP status {status}.")
+    return body
 
-    ``options`` has the proxy, certificates, time limits and retries; ``doing`` describes the download in messages.
-    Raises ``FileNotFoundError`` for the status 404, and ``ProtocolError`` or ``TransportError`` if the URL, or one that
-    it redirects to, is not allowed (``network.unfetchable``), or if no complete response arrives.
+
+def fetched(url: str, options: ReadOptions, doing: str, *, limit: int) -> tuple[int, bytes]:
+    """Request ``url`` with GET, without credentials, and return the status and the body of at most ``limit`` bytes.
+
+    ``options`` has the proxy, certificates, time limits and retries; ``doing`` describes the request in messages.
+    Raises ``ProtocolError`` or ``TransportError`` if the URL, or one that it redirects to, is not allowed
+    (``network.unfetchable``), or if no complete response arrives.
     """
     deadline = Deadline(options.total_timeout)
     allowed = Allowed(loopback=is_loopback(urlsplit(url).hostname or ""))
@@ -412,12 +423,7 @@ def download(url: str, options: ReadOptions, doing: str, *, limit: int) -> bytes
             return response.status, body
         raise TransportError(f"{doing} failed: the server redirects more than {MAX_REDIRECTS} times.")
 
-    status, body = Tries(options, deadline).call(attempt)
-    if status == 404:
-        raise FileNotFoundError
-    if status != 200:
-        raise TransportError(f"{doing} failed: the server responds with HTTP status {status}.")
-    return body
+    return Tries(options, deadline).call(attempt)
 
 
 def exchange(

@@ -31,6 +31,7 @@ from delta_sharing_client.http.logins import (
 from delta_sharing_client.http.network import Allowed, beside, is_loopback, unfetchable
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.activation_link import refuse_one_time
 from delta_sharing_client.protocol.named_profiles import located, where_it_is_not
 from delta_sharing_client.redact import Secret, safe_url, shown
 
@@ -43,7 +44,7 @@ _URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
 _NUMBER, _WORD, _ALGORITHM, _TIME = r"\d{1,4}", r"[a-z_]{1,40}", r"[A-Z]{1,5}\d{0,3}", r"[\d:.TZ+/ -]{1,35}"
 _OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
-_MAX_PROFILE_BYTES = 1 << 20
+MAX_PROFILE_BYTES = 1 << 20
 _CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
 # Enough bytes to recognize the kind of a file that is not a profile.
@@ -124,7 +125,7 @@ class Profile:
                 raise ProfileError("Expected the path of a profile file as a string, found bytes.")
             return _from_path(path, options=options)
         if hasattr(source, "read"):
-            return _from_text(source.read(), "in the given file object")
+            return parse_profile(source.read(), "in the given file object")
         raise ProfileError(
             f"Expected a profile as a path, URL, JSON text, open file or mapping, found {type(source).__name__}.",
         )
@@ -151,12 +152,12 @@ class Profile:
 
 def _from_path(path: str, origin: str = "", options: ReadOptions | None = None) -> Profile:
     if path.lstrip().startswith("{"):
-        return _from_text(path, f"in JSON text{origin}")  # not shown, because it contains the token
+        return parse_profile(path, f"in JSON text{origin}")  # not shown, because it contains the token
     if _URL.match(path):
-        return _from_text(read_profile(path, options), _shown(path) + origin)
+        return parse_profile(read_profile(path, options), _shown(path) + origin)
     full = os.path.abspath(located(path))
     stamp = _stamp(full)  # before reading, so that a change in between is found later
-    profile = _from_text(read_profile(path), _shown(path) + origin)
+    profile = parse_profile(read_profile(path), _shown(path) + origin)
     return dataclasses.replace(profile, _origin=(full, stamp))
 
 
@@ -213,13 +214,15 @@ def _download(url: str, options: ReadOptions) -> bytes:
     # Imported here, because requests takes longer than reading a profile.
     from delta_sharing_client.http.sessions import download
 
+    refuse_one_time(url)
     try:
-        return download(url, options, f"Downloading the profile {_shown(url)}", limit=_MAX_PROFILE_BYTES)
+        return download(url, options, f"Downloading the profile {_shown(url)}", limit=MAX_PROFILE_BYTES)
     except DeltaSharingError as error:
         raise ProfileError(error.message) from None
 
 
-def _from_text(content: object, where: str) -> Profile:
+def parse_profile(content: object, where: str) -> Profile:
+    """Return the profile in ``content`` (bytes or text), or raise ``ProfileError``; ``where`` says its origin."""
     fields, reason = None, _what_else(content)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, (bytes, bytearray)) else content
