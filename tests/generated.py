@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from pathlib import Path
 
 
-def check_generated(page: Path, name: str, expected: str, *, but: str = "(?!)") -> None:
-    """Check that the marked part of ``page`` equals the generated text; with UPDATE_DOCS=1, write the text instead.
-
-    Text that the pattern ``but`` matches is written but not compared.
-    """
+def check_generated(page: Path, name: str, expected: str) -> None:
+    """Check that the marked part of ``page`` equals the generated text; with UPDATE_DOCS=1, write the text instead."""
     begin, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->\n"
     text = page.read_text()
     start = text.index(begin) + len(begin)
@@ -20,8 +16,6 @@ def check_generated(page: Path, name: str, expected: str, *, but: str = "(?!)") 
         text = text[:start] + expected + text[text.index(end) :]
         page.write_text(text)
 
-    written, made = (
-        re.sub(but, "", part).splitlines(keepends=True) for part in (text[start : text.index(end)], expected)
-    )
+    written, made = (part.splitlines(keepends=True) for part in (text[start : text.index(end)], expected))
     other = [lines for lines in itertools.zip_longest(written, made) if lines[0] != lines[1]]
     assert not other, f"{page.name} differs from the code: {other}"

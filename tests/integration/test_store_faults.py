@@ -16,7 +16,7 @@ import pytest
 import delta_sharing_client as ds
 from mock_server.faults import FaultKind, Target
 from tests.effort import sample
-from tests.fault_proxy import ALL_FAULTS, forwarding
+from tests.fault_proxy import ALL_FAULTS, STORE_FAULTS, forwarding
 from tests.generated import check_generated
 from tests.local_faults import MEANINGS
 from tests.object_stores import AZURE, DIRECTORY, GOOGLE, S3, STORES, URLS, SimulatedStore
@@ -59,12 +59,14 @@ def of_s3() -> dict[Cell, str]:
 def test_faults_have_the_results_in_the_documentation(of_s3: dict[Cell, str]) -> None:
     by_url = outcomes(simulated(URLS), [cell for cell in cells(URLS) if cell.use == ROWS])
     directory = outcomes(simulated(DIRECTORY), cells(DIRECTORY))
-    lines = [f"| fault | {' | '.join(USES)} | files by URL | rows by URL | directory |", "|---" * (4 + len(USES)) + "|"]
+    rows: dict[str, list[str]] = {}
     for fault in ALL_FAULTS:
-        row = [_pair(fault, use, of_s3) for use in USES]
-        if any(row):
-            row += [_files_by_url(fault), _rows_by_url(fault, by_url), _directory(fault, directory)]
-            lines.append(f"| {fault.doc.replace('VALUE', 'N')} | {' | '.join(row)} |")
+        if any(_pair(fault, use, of_s3) for use in USES):
+            row = [_uses(fault, of_s3), _files_by_url(fault), _rows_by_url(fault, by_url), _directory(fault, directory)]
+            name = fault.doc.replace("VALUE", "N") if fault in STORE_FAULTS else f"`{fault.name}`"
+            rows.setdefault(" | ".join(row), []).append(name)
+    lines = ["| faults | stores | files by URL | rows by URL | directory |", "|---" * 5 + "|"]
+    lines += [f"| {'; '.join(names)} | {row} |" for row, names in rows.items()]
     for results in (of_s3, by_url, directory):
         assert {str(cell): one for cell, one in results.items() if one == "wrong" or " " in one} == {}
     check_generated(ROOT / "docs" / "reliability.md", "stores", "\n".join(lines) + "\n")
@@ -76,9 +78,20 @@ def _pair(fault: FaultKind, use: str, results: Mapping[Cell, str]) -> str:
     return ", ".join(dict.fromkeys(filter(None, (_SHOWN.get(one, f"`{one}`") for one in pair))))
 
 
+def _uses(fault: FaultKind, results: Mapping[Cell, str]) -> str:
+    """Return each result of a fault with the uses that have it, or without them if it is the only one."""
+    uses: dict[str, list[str]] = {}
+    for use in USES:
+        if pair := _pair(fault, use, results):
+            uses.setdefault(pair, []).append(use)
+    if len(uses) == 1:
+        return next(iter(uses))
+    return "; ".join(f"{pair} ({', '.join(names)})" for pair, names in uses.items())
+
+
 def _files_by_url(fault: FaultKind) -> str:
     if fault.target is Target.API:
-        return "none: the server lists"
+        return ""
     results = {Cell(fault, "read", always): OF_URLS.get((fault.name, always), "") for always in (False, True)}
     if not any(results.values()):
         return "as a store"
@@ -86,19 +99,11 @@ def _files_by_url(fault: FaultKind) -> str:
 
 
 def _rows_by_url(fault: FaultKind, results: Mapping[Cell, str]) -> str:
-    return "none: the server lists" if fault.target is Target.API else _pair(fault, ROWS, results)
+    return "" if fault.target is Target.API else _pair(fault, ROWS, results)
 
 
 def _directory(fault: FaultKind, results: Mapping[Cell, str]) -> str:
-    """Return the results of each use, without a pair where both are equal, or why a directory cannot have a fault."""
-    if fault.name not in MEANINGS:
-        without = "credentials" if fault.name == "expired" else "pages" if fault.target is Target.API else "responses"
-        return f"none: it has no {without}"
-    uses: dict[str, list[str]] = {}
-    for use in USES:
-        if pair := _pair(fault, use, results):
-            uses.setdefault(pair, []).append(use)
-    return f"{MEANINGS[fault.name]}: " + "; ".join(f"{pair} ({', '.join(names)})" for pair, names in uses.items())
+    return f"{MEANINGS[fault.name]}: {_uses(fault, results)}" if fault.name in MEANINGS else ""
 
 
 @pytest.mark.parametrize(("kind", "first"), [(AZURE, 0), (GOOGLE, 1), (URLS, 2)])
