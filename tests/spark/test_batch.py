@@ -428,7 +428,7 @@ def test_to_spark_accepts_in_memory_profile_and_special_names(spark: Any, lake: 
 
 @pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="PySpark before 4.1 has no push-down")
 def test_pushed_filters_still_leak_into_later_scans_in_pyspark(spark: Any) -> None:
-    """Fails when PySpark is fixed: ``pushFilters`` can be used then, and docs/spark.md must be changed."""
+    """Fails when PySpark is fixed: ``pushFilters`` can be used then, and docs/decisions.md must be changed."""
     from pyspark.sql.datasource import DataSource, EqualTo, InputPartition
 
     class Reader(DataSourceReader):

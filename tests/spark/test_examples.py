@@ -46,7 +46,7 @@ def test_examples_of_the_page_run_with_the_stated_results(
     with mock_server.running(tables={"share.schema.table": table.root}, volumes=volumes) as server:
         profile = str(server.profile_path)
         url = f"{profile}#share.schema.table"
-        first, pushing, jar, files, catalog, second, masked = (
+        first, pushing, jar, second, files, catalog, masked = (
             dataclasses.replace(
                 example, source=example.source.replace(EXAMPLE_URL, url).replace(EXAMPLE_PROFILE, profile)
             ).run()
