@@ -239,11 +239,11 @@ class UsageError(DeltaSharingError, ValueError):
 
 
 class ProfileError(DeltaSharingError):
-    """A profile cannot be found, read or used (missing field, newer version, expired token)."""
+    """A profile cannot be found, read or used (missing field, newer version)."""
 
 
 class AuthError(DeltaSharingError):
-    """The server or the token endpoint refused the credentials (401) or the request (403).
+    """The server or the token endpoint refused the credentials (401) or the request (403), or the token has expired.
 
     Attributes
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from delta_sharing_client.errors import UsageError
@@ -36,9 +37,18 @@ def load(module: str, extra: str) -> ModuleType:
         if package not in _PACKAGES[extra]:
             raise
         raise UsageError(
-            f"This needs the package '{package}', which is not installed."
-            f' Run: pip install "delta-sharing-client[{extra}]".'
+            f"This needs the package '{package}', which is not installed. Run: {_pip_install(extra)}."
         ) from None
+
+
+def what_needs(extra: str, what: str) -> str | None:
+    """Return a sentence that says how to open ``what`` (a plural), if ``extra`` is not installed."""
+    missing = next((name for name in _PACKAGES[extra] if importlib.util.find_spec(name) is None), None)
+    return missing and f"{what} need the package '{missing}', which is not installed: {_pip_install(extra)}"
+
+
+def _pip_install(extra: str) -> str:
+    return f'pip install "delta-sharing-client[{extra}]"'
 
 
 def load_other(package: str, why: str) -> ModuleType:

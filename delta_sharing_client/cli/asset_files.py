@@ -3,6 +3,7 @@
 A command's imports run when it is called, as in ``commands``.
 """
 
+import itertools
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ StorageOption = Annotated[
 ]
 
 _BLOCK = 1024 * 1024
+# How many files a message names.
+_FILES_NAMED = 5
 # The kinds of assets that have files, in the order in which a name is looked up.
 _NOUNS = ("volume", "skill", "model")
 
@@ -69,10 +72,7 @@ def cat(
     """
     asset, path = open_files(settings, file, version, alias, storage_option)
     if not path:
-        raise UsageError(
-            f"Expected the path of a file, such as '{file}/SKILL.md'; 'delta-sharing ls {file}' lists the files. To "
-            "show rows of a table, use 'delta-sharing head'."
-        )
+        raise UsageError(_which_file(asset, file))
     with asset.open(path) as stream:
         if sys.stdout.isatty():
             _show(stream, path)
@@ -199,6 +199,15 @@ def open_files(
             f"Expected a version of model {full_name}: give --version or --alias. Its versions: {versions}."
         )
     return model.version(version), path
+
+
+def _which_file(asset: "FileAsset", text: str) -> str:
+    """Return the message for the name of an asset where the name of one of its files was expected."""
+    found = [one.path for one in itertools.islice(asset.files(), _FILES_NAMED + 1)]
+    if not found:
+        return f"'{text}' has no files."
+    files = f"{', '.join(found[:_FILES_NAMED])}{' and others' if len(found) > _FILES_NAMED else ''}"
+    return f"Expected the path of a file, such as '{text}/{found[0]}'. '{text}' has {files}."
 
 
 def _noun(client: "SharingClient", name: "AssetName") -> str:

@@ -203,6 +203,13 @@ class _Command(_Switches, typer.core.TyperCommand):
 
 # Earlier spellings of commands, for one release.
 _EARLIER = {"explain": ["read", "--explain"], "copy": ["replicate"]}
+# What other programs call our commands and options; a message about an unknown one names ours.
+_ELSEWHERE = {
+    "activate": "profile activate", "cp": "get", "download": "get", "export": "read", "list": "ls", "preview": "head",
+    "query": "sql", "schema": "describe", "select": "sql", "show": "describe", "sync": "get",
+    "--where": "--filter", "--predicate": "--filter", "--output": "--to", "--out": "--to", "--select": "--columns",
+    "--rows": "--limit", "--head": "--limit", "--output-format": "--format",
+}  # fmt: skip
 
 
 class _Group(_Switches, typer.core.TyperGroup):
@@ -424,7 +431,16 @@ def _usage_message(error: Exception) -> str | None:
         message += ". Put SQL, and anything else with spaces, in quotes"
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", None) or PROGRAM
+    unknown = re.match(r"No such (?:command|option):? '?([\w-]+)", message)
+    ours = _ELSEWHERE.get(unknown[1]) if unknown else None
+    if ours is not None and (not ours.startswith("-") or ours in _options(context)):
+        message = f"{message.partition(' (')[0]}; it is called '{ours}' here"
     return f"{message}{'' if message.endswith('?') else '.'} See: {path} --help"
+
+
+def _options(context: Any) -> set[str]:
+    """Return the options of the command of ``context``."""
+    return {option for parameter in context.command.params for option in parameter.opts}
 
 
 def _is_closed_pipe(error: Exception) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from delta_sharing_client import optional
 from delta_sharing_client.cli import asset_files
 from delta_sharing_client.cli.asset_files import ModelAliasOption, ModelVersionOption, StorageOption
 from delta_sharing_client.cli.program import (
@@ -73,7 +74,11 @@ def tables(settings: Settings, where: WhereArgument = None) -> None:
     if where is None:
         listed = client.list_all_tables()
     else:
-        share, schema = share_and_schema(client._rest, where)
+        try:
+            share, schema = share_and_schema(client._rest, where)
+        except NotFoundError as error:
+            _refuse_asset(client, where, error)
+            raise
         listed = client.list_all_tables(share) if schema is None else client.list_tables(f"{share}.{schema}")
     items = [
         {"table": str(table), "share": table.share, "schema": table.schema, "name": table.name, "id": table.id}
@@ -127,8 +132,16 @@ def tree(
     }
     if settings.as_json:
         output.print_json(shared)
-    else:
-        output.print_tree(client._rest.profile.endpoint, shared)
+        return
+    profile = client._rest.profile
+    output.print_tree(profile.endpoint, shared)
+    has_skills = any(schema["skills"] for schemas in shared.values() for schema in schemas.values())
+    for extra, what, is_shown in (
+        ("iceberg", "Iceberg tables", profile.iceberg_endpoint is not None),
+        ("storage", "Skills", has_skills),
+    ):
+        if is_shown and (note := optional.what_needs(extra, what)) is not None:
+            output.print_note(note)
 
 
 def share_details(settings: Settings, share: ShareArgument) -> None:
@@ -222,6 +235,20 @@ def _is_shared(client: "SharingClient", noun: str, name: "AssetName") -> bool:
     from delta_sharing_client.protocol.asset_kinds import BY_NOUN, AssetRef
 
     return client._rest.is_shared(AssetRef(BY_NOUN[noun], name))
+
+
+def _refuse_asset(client: "SharingClient", text: str, error: NotFoundError) -> None:
+    """Raise ``UsageError`` from ``error`` if ``text``, where a share or schema was expected, names an asset."""
+    from delta_sharing_client.protocol.names import AssetName
+
+    if text.count(".") < 2:
+        return
+    name = AssetName.parse(text, "asset")
+    noun = next((one for one in KIND_NOUNS if _is_shared(client, one, name)), None)
+    if noun is not None:
+        raise UsageError(
+            f"Expected a share or schema, found the {noun} '{text}'; 'delta-sharing describe {text}' shows it."
+        ) from error
 
 
 def _near(client: "SharingClient", name: "AssetName") -> str:

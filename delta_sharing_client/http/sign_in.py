@@ -76,7 +76,7 @@ class SharingAuth(abc.ABC):
 
     @abc.abstractmethod
     def header(self) -> str:
-        """Return the header's value. Raises ``ProfileError`` (expired) or ``AuthError`` (no token)."""
+        """Return the header's value. Raises ``AuthError`` if the token has expired, or none can be had."""
 
     def renew(self, refused: str | None) -> bool:
         """Return whether, after a 401 for the header ``refused``, a repeated request would send a different one."""
@@ -407,7 +407,7 @@ def _signed(credentials: PrivateKeyJwt) -> str:
 
 def _check_expiration(expires: dt.datetime | None) -> None:
     if expires is not None and expires.timestamp() <= time.time():
-        raise ProfileError(f"The bearer token of the profile expired at {expires.isoformat()}; {_ASK_FOR_NEW}.")
+        raise AuthError(f"The bearer token of the profile expired at {expires.isoformat()}; {_ASK_FOR_NEW}.")
 
 
 def _basic(user: str, password: Secret) -> str:

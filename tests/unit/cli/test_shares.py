@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,3 +156,49 @@ def test_describe_of_a_schema_or_share_shows_its_assets(
 )
 def test_describe_of_an_invalid_name_is_an_error(run: Run, arguments: list[str], code: ExitCode, message: str) -> None:
     assert message in run("describe", *arguments, code=code)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("tables demo.shop.orders", "Expected a share or schema, found the table 'demo.shop.orders'."),
+        (
+            "tables demo.shop.documents",
+            "found the volume 'demo.shop.documents'; 'delta-sharing describe demo.shop.documents' shows it.",
+        ),
+        ("cat demo.shop.documents", "such as 'demo.shop.documents/README.txt'. 'demo.shop.documents' has README.txt, "),
+        ("read demo.shop.orders --where a", "No such option: --where; it is called '--filter' here. See: "),
+        ("read demo.shop.orders --output a", "it is called '--to' here"),
+        ("download demo.shop.documents", "No such command 'download'; it is called 'get' here. See: delta-sharing"),
+        ("query 'SELECT 1'", "it is called 'sql' here"),
+        # This command has no option for a file.
+        ("count demo.shop.orders --output a", "No such option: --output. See: delta-sharing count --help"),
+    ],
+)
+def test_mistakes_are_answered_with_what_was_meant(run: Run, words: str, message: str) -> None:
+    assert message in run(*shlex.split(words), code=ExitCode.USAGE)
+
+
+def test_tree_says_which_packages_are_missing(
+    serve_demo: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = str(serve_demo.profile_path)
+    assert main(["-p", profile, "ls"]) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("pyiceberg", "yaml") else find(name))
+    assert main(["-p", profile, "ls"]) == ExitCode.OK
+    missing = {"iceberg": "Iceberg tables need the package 'pyiceberg'", "storage": "Skills need the package 'yaml'"}
+    assert capsys.readouterr().err.splitlines() == [
+        f'{text}, which is not installed: pip install "delta-sharing-client[{extra}]"'
+        for extra, text in missing.items()
+    ]
+    assert main(["-p", profile, "ls", "demo.weather"]) == ExitCode.OK
+    assert "Skills" not in capsys.readouterr().err
+
+
+def test_expired_and_refused_tokens_have_one_exit_code(serve_demo: Any, tmp_path: Path) -> None:
+    fields = json.loads(serve_demo.profile_path.read_text())
+    for change in ({"expirationTime": "2020-01-01T00:00:00Z"}, {"bearerToken": "other"}):
+        (tmp_path / "a.share").write_text(json.dumps(fields | change))
+        assert main(["-p", str(tmp_path / "a.share"), "ls"]) == ExitCode.AUTH

@@ -78,7 +78,7 @@ def test_token_expires_at_its_expiration_time(monkeypatch, expires, is_expired):
     monkeypatch.setattr(time, "time", lambda: NOW)
     expires = None if expires is None else dt.datetime.fromtimestamp(expires, dt.UTC)
     if is_expired:
-        with pytest.raises(ProfileError, match="expired at 2023-11-14T22:13"):
+        with pytest.raises(AuthError, match="expired at 2023-11-14T22:13"):
             sign_in._check_expiration(expires)
     else:
         sign_in._check_expiration(expires)
@@ -93,7 +93,7 @@ def test_token_from_a_function_is_not_sent_after_it_expires(server, wire, second
     })  # fmt: skip
     server.on("GET", "/shares", wire.as_json({}))
     if seconds < 0:
-        with pytest.raises(ProfileError, match="expired at"):
+        with pytest.raises(AuthError, match="expired at"):
             RestClient(profile).list_shares()
     else:
         RestClient(profile).list_shares()

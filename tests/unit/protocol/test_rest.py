@@ -17,7 +17,6 @@ from delta_sharing_client.errors import (
     AuthError,
     DeltaSharingError,
     NotFoundError,
-    ProfileError,
     ProtocolError,
     RequestError,
     TransportError,
@@ -394,7 +393,7 @@ def test_expired_token_is_not_sent(server):
     fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "planted"}
     profile = Profile.load({**fields, "expirationTime": "2021-11-12T00:12:29.0Z"})
 
-    with pytest.raises(ProfileError, match=r"expired at 2021-11-12T00:12:29\+00:00") as caught:
+    with pytest.raises(AuthError, match=r"expired at 2021-11-12T00:12:29\+00:00") as caught:
         RestClient(profile).list_shares()
     assert "planted" not in str(caught.value)
     assert server.requests == []
