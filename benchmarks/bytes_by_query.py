@@ -1,4 +1,4 @@
-"""``python -m benchmarks.bytes_by_query [--page benchmarks/MEASUREMENTS.md]`` measures the bytes that common queries download.
+"""``python -m benchmarks.bytes_by_query [--page benchmarks/MEASUREMENTS.md]`` measures what common queries download.
 
 A table of about 100 MB is read from the test server with ``attach`` and ``scan_polars``, by Polars alone over HTTP, and
 by DuckDB alone from the local disk. For DuckDB, the bytes that its process reads are counted.

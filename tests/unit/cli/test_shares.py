@@ -161,10 +161,10 @@ def test_describe_of_an_invalid_name_is_an_error(run: Run, arguments: list[str],
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("tables demo.shop.orders", "Expected a share or schema, found the table 'demo.shop.orders'."),
+        ("tables demo.shop.orders", "Expected a share or schema, found the table 'demo.shop.orders'; "),
         (
             "tables demo.shop.documents",
-            "found the volume 'demo.shop.documents'; 'delta-sharing describe demo.shop.documents' shows it.",
+            "'delta-sharing describe demo.shop.documents' shows it.",
         ),
         ("cat demo.shop.documents", "such as 'demo.shop.documents/README.txt'. 'demo.shop.documents' has README.txt, "),
         ("read demo.shop.orders --where a", "No such option: --where; it is called '--filter' here. See: "),
@@ -188,10 +188,10 @@ def test_tree_says_which_packages_are_missing(
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("pyiceberg", "yaml") else find(name))
     assert main(["-p", profile, "ls"]) == ExitCode.OK
-    missing = {"iceberg": "Iceberg tables need the package 'pyiceberg'", "storage": "Skills need the package 'yaml'"}
+    packages = {"iceberg": "Iceberg tables need the package 'pyiceberg'", "storage": "Skills need the package 'yaml'"}
     assert capsys.readouterr().err.splitlines() == [
         f'{text}, which is not installed: pip install "delta-sharing-client[{extra}]"'
-        for extra, text in missing.items()
+        for extra, text in packages.items()
     ]
     assert main(["-p", profile, "ls", "demo.weather"]) == ExitCode.OK
     assert "Skills" not in capsys.readouterr().err
