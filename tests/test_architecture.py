@@ -160,8 +160,8 @@ def test_every_public_name_has_a_docstring() -> None:
 RAISES_NOTHING = re.compile(
     r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
-    r"|(?:Volume|Model|ModelVersion|Skill)\.(?:allowed_tools|comment|compatibility|description|facts|id|item|kind|license"
-    r"|listed|metadata|name|of|ref|run_id|schema|share|share_id|source|status|storage_location)$"
+    r"|(?:Volume|Model|ModelVersion|Skill)\.(?:allowed_tools|comment|compatibility|description|facts|id|license"
+    r"|metadata|name|run_id|schema|share|share_id|source|status|storage_location)$"
     r"|FollowedChanges\.(?:completes_version|end_version|id|is_repeat|is_snapshot|number|start_version)$"
 )
 

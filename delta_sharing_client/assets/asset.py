@@ -35,7 +35,7 @@ class Asset:
     options: ReadOptions
 
     @lazy
-    def item(self) -> Any:
+    def _item(self) -> Any:
         """The object that the server sent, requested on first use."""
         return self.rest.get_asset(self._kind, self.full_name)
 
@@ -43,8 +43,13 @@ class Asset:
     def _listed(cls: type[AssetT], item: Any, rest: RestClient) -> AssetT:
         """Return the asset for an ``item`` of a listing, without requesting the item again."""
         asset = cls(AssetName(item.share, item.schema, item.name), rest, rest.options)
-        vars(asset)["item"] = item
+        vars(asset)["_item"] = item
         return asset
+
+    def _files_location(self) -> str:
+        """Return the URL of its files in their store, as the server states it."""
+        location: str = self._item.storage_location
+        return location
 
     @property
     def _ref(self) -> AssetRef:
@@ -69,18 +74,18 @@ class Asset:
     @property
     def id(self) -> str | None:
         """An id that does not change, if the server has one."""
-        asset_id: str | None = self.item.id
+        asset_id: str | None = self._item.id
         return asset_id
 
     @property
     def share_id(self) -> str | None:
         """An id of the share that does not change, if the server has one."""
-        own_id: str | None = getattr(self.item, "share_id", None)
+        own_id: str | None = getattr(self._item, "share_id", None)
         return own_id
 
     def facts(self) -> Mapping[str, object]:
         """Return the server's description of the asset, by attribute name, without secrets."""
-        fields = msgspec.structs.asdict(self.item)
+        fields = msgspec.structs.asdict(self._item)
         return {name: scrub(value) if isinstance(value, str) else value for name, value in fields.items()}
 
     def __repr__(self) -> str:

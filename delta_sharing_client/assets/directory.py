@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import io
 import os
 import re
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
+from delta_sharing_client.assets.asset import Asset
 from delta_sharing_client.errors import (
     DataError,
     DeltaSharingError,
@@ -33,10 +33,6 @@ from delta_sharing_client.run.loop import interruptible
 from delta_sharing_client.run.objects import pages, read_object
 from delta_sharing_client.storage.obstores import store_of
 from delta_sharing_client.storage.opening import OpenedPlace, place_of_asset
-
-if TYPE_CHECKING:
-    from delta_sharing_client.assets.files import FileAsset
-
 
 Patterns = Union[str, Sequence[str]]
 """One pattern with shell wildcards, or several."""
@@ -68,7 +64,7 @@ class Opening:
 class Directory:
     """The files of ``asset``. ``FileAsset`` documents the methods, which raise the same errors here."""
 
-    asset: FileAsset
+    asset: Asset
 
     @property
     def ref(self) -> AssetRef:
@@ -87,7 +83,9 @@ class Directory:
         # A dictionary's ``setdefault`` is atomic, so all threads share one value.
         opening: Opening = vars(asset).setdefault("_opening", Opening())
         return opening.place(
-            lambda: interruptible(lambda: place_of_asset(asset.rest, asset._ref, asset.files_location(), asset.options))
+            lambda: interruptible(
+                lambda: place_of_asset(asset.rest, asset._ref, asset._files_location(), asset.options)
+            )
         )
 
     def files(
@@ -140,12 +138,6 @@ class Directory:
     def _is_marker(self, path: str) -> bool:
         """Return whether the empty file at ``path`` only marks a directory, because it has files."""
         return any(page.files or page.folders for page in islice(self.pages(path, recursive=False), 1))
-
-    def open(self, path: str) -> io.BufferedReader:
-        # Imported here, because the stream module imports this one.
-        from delta_sharing_client.assets.stream import FileStream, OpenFile
-
-        return OpenFile(FileStream(self, self.stat(path)))
 
     def read_bytes(self, path: str) -> bytes:
         path = self._file(path)

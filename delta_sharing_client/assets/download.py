@@ -119,7 +119,7 @@ def _origin(directory: Directory) -> Origin:
     profile, ref = directory.asset.rest.profile, directory.ref
     # Another version of a model is the same asset. Names are not case-sensitive.
     asset = (profile.endpoint.rstrip("/"), ref.kind.noun, str(ref.name).lower())
-    return Origin(*(_digest((*asset, *more)) for more in ((), (str(ref).lower(), directory.asset.files_location()))))
+    return Origin(*(_digest((*asset, *more)) for more in ((), (str(ref).lower(), directory.asset._files_location()))))
 
 
 def _digest(facts: tuple[str, ...]) -> str:

@@ -109,8 +109,11 @@ class FileAsset(Asset):
         errors of ``files``. Reading raises ``DataError`` if the file is replaced meanwhile, and ``TransportError`` if
         the bytes do not arrive.
         """
+        from delta_sharing_client.assets.stream import FileStream, OpenFile
+
         with self._directory.wants_file(path):
-            return self._directory.open(path)
+            directory = self._directory
+            return OpenFile(FileStream(directory, directory.stat(path)))
 
     def read_bytes(self, path: str) -> bytes:
         """Return the content of a file. Raises ``NotFoundError`` and the other errors of ``open``."""
@@ -226,8 +229,8 @@ class FileAsset(Asset):
         """
         from delta_sharing_client.assets.download import Choice, download
 
-        target = self.download_target(Path(expanded(directory)))
-        removes = delete or (self.is_whole and not path and pattern is None and not exclude)
+        target = self._download_target(Path(expanded(directory)))
+        removes = delete or (self._is_whole and not path and pattern is None and not exclude)
         choice = Choice(path, pattern, exclude, removes=removes, force=force, dry_run=dry_run)
         return download(self._directory, target, choice)
 
@@ -251,19 +254,13 @@ class FileAsset(Asset):
 
         return await asynchronously(call, ends=True)
 
-    is_whole: ClassVar[bool] = False
+    _is_whole: ClassVar[bool] = False
     """Whether the files belong together, so that a download removes files of earlier downloads that no longer exist."""
 
-    def download_target(self, directory: Path) -> Path:
+    def _download_target(self, directory: Path) -> Path:
         """Return the directory that ``download`` writes the files into. Raises ``NotFoundError``, and the other errors
         of ``files``."""
         return directory
-
-    def files_location(self) -> str:
-        """Return the URL of the directory in its store, as the server states it. Raises ``NotFoundError``, and the
-        other errors of ``files``."""
-        location: str = self.item.storage_location
-        return location
 
     @property
     def _directory(self) -> Directory:

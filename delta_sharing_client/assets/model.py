@@ -36,19 +36,19 @@ class Model(Asset):
     _kind = MODEL
 
     @lazy
-    def item(self) -> ModelItem:
+    def _item(self) -> ModelItem:
         """The object that the server sent, requested on first use."""
         return self.rest.get_asset(MODEL, self.full_name)
 
     @property
     def comment(self) -> str | None:
         """The provider's description of the model."""
-        return self.item.comment
+        return self._item.comment
 
     @property
     def storage_location(self) -> str | None:
         """The URL below which the versions are stored, if the server states it."""
-        return self.item.storage_location
+        return self._item.storage_location
 
     def versions(self) -> list[ModelVersion]:
         """Return the versions that are ready, as the server lists them.
@@ -84,12 +84,12 @@ class ModelVersion(FileAsset):
     """
 
     _kind = MODEL_VERSION
-    is_whole = True
+    _is_whole = True
 
     version: int
 
     @lazy
-    def item(self) -> ModelVersionItem:
+    def _item(self) -> ModelVersionItem:
         """The object that the server sent, requested on first use."""
         return self.rest.get_model_version(self.full_name, self.version)
 
@@ -101,14 +101,14 @@ class ModelVersion(FileAsset):
     @property
     def status(self) -> str:
         """``READY``, ``PENDING_REGISTRATION`` or ``FAILED_REGISTRATION``; only a ready version has files to read."""
-        return self.item.status
+        return self._item.status
 
     @property
     def storage_location(self) -> str:
         """The URL of the version's directory in its store."""
-        return self.item.storage_location
+        return self._item.storage_location
 
-    def files_location(self) -> str:
+    def _files_location(self) -> str:
         """Return the URL of the version's directory in its store. Raises ``UsageError`` unless the version is ready."""
         if self.status != _READY:
             raise UsageError(
@@ -120,17 +120,17 @@ class ModelVersion(FileAsset):
     @property
     def source(self) -> str | None:
         """The origin of the files, for information."""
-        return self.item.source
+        return self._item.source
 
     @property
     def run_id(self) -> str | None:
         """The run that created the version, for information."""
-        return self.item.run_id
+        return self._item.run_id
 
     @property
     def comment(self) -> str | None:
         """The provider's description of the version."""
-        return self.item.comment
+        return self._item.comment
 
     def __repr__(self) -> str:
         return printable(f"{type(self).__name__}({self.full_name}, version={self.version})")
@@ -142,5 +142,5 @@ class ModelVersion(FileAsset):
 def _described(model: Model, item: ModelVersionItem) -> ModelVersion:
     """Return the version of ``model`` that ``item`` describes, without requesting ``item`` again."""
     version = ModelVersion(model.full_name, model.rest, model.options, item.version)
-    vars(version)["item"] = item
+    vars(version)["_item"] = item
     return version

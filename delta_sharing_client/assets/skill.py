@@ -35,11 +35,11 @@ class Skill(FileAsset):
     _kind = SKILL
 
     @lazy
-    def item(self) -> SkillItem:
+    def _item(self) -> SkillItem:
         """The object that the server sent, requested on first use."""
         return self.rest.get_asset(SKILL, self.full_name)
 
-    is_whole = True
+    _is_whole = True
 
     def read(self) -> str:
         """Return the text of ``SKILL.md``: the instructions, after a front matter that describes the skill.
@@ -49,7 +49,7 @@ class Skill(FileAsset):
         and the errors of ``files``.
         """
         text = self.read_text(SKILL_FILE)
-        differences = compare(text, self.item, self.storage_location)
+        differences = compare(text, self._item, self.storage_location)
         if differences:
             warnings.warn(
                 f"The skill {self.full_name} differs from what its server lists: {'; '.join(differences)}. Review the "
@@ -59,7 +59,7 @@ class Skill(FileAsset):
             )
         return text
 
-    def download_target(self, directory: Path) -> Path:
+    def _download_target(self, directory: Path) -> Path:
         """Return the directory for the skill in ``directory``, which has the name of the skill.
 
         Raises ``UsageError`` if no directory can have this name, and the errors of ``read``, which this calls.
@@ -77,29 +77,29 @@ class Skill(FileAsset):
     @property
     def storage_location(self) -> str:
         """The URL of the directory in its store."""
-        return self.item.storage_location
+        return self._item.storage_location
 
     @property
     def description(self) -> str:
         """A description of what the skill does, and when to use it."""
-        return self.item.description
+        return self._item.description
 
     @property
     def license(self) -> str | None:
         """The name of the license, or of the skill's file that contains it."""
-        return self.item.license
+        return self._item.license
 
     @property
     def compatibility(self) -> str | None:
         """The requirements of the skill, such as tools, an operating system or a network."""
-        return self.item.compatibility
+        return self._item.compatibility
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
         """The tools that the provider suggests allowing without asking the user."""
-        return tuple((self.item.allowed_tools or "").split())
+        return tuple((self._item.allowed_tools or "").split())
 
     @property
     def metadata(self) -> Mapping[str, str | None]:
         """Other properties that the provider has set."""
-        return self.item.metadata or {}
+        return self._item.metadata or {}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from delta_sharing_client.assets.directory import Directory
 from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Consumer
-
-if TYPE_CHECKING:
-    from delta_sharing_client.assets.directory import Directory
 
 _BUFFER_BYTES = 64 * 1024
 # After a seek, little is read, because it may be for a footer or an index; sequential reading reads more each time.

@@ -24,11 +24,11 @@ class Volume(FileAsset):
     _kind = VOLUME
 
     @lazy
-    def item(self) -> VolumeItem:
+    def _item(self) -> VolumeItem:
         """The object that the server sent, requested on first use."""
         return self.rest.get_asset(VOLUME, self.full_name)
 
     @property
     def storage_location(self) -> str:
         """The URL of the directory in its store."""
-        return self.item.storage_location
+        return self._item.storage_location

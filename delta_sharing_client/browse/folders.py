@@ -101,7 +101,7 @@ def look(session: Session, asked: Asked) -> dict[str, object]:
     shown = _rows(text, path, is_cut=is_cut) or _indented(text, path, is_cut=is_cut) or {"as": "text", "text": text}
     notes = []
     if asked.text("kind") == "skill" and path == SKILL_FILE and not is_cut:
-        differences = compare(text, asset.item, asset.item.storage_location)
+        differences = compare(text, asset._item, asset._item.storage_location)
         notes = (
             [f"The skill differs from what the server lists: {'; '.join(differences)}. Review it."]
             if differences

@@ -72,7 +72,7 @@ def describe(options: SparkOptions) -> TableHead:
     malformed path, and for a condition on the content."""
     asset = _asset(options, None)
     with contextlib.closing(asset.rest):
-        asset.files_location()
+        asset._files_location()
     assert options.files is not None
     checked_path(options.files.folder, asset._ref)
     list(_conditions(options))

@@ -315,7 +315,7 @@ def test_threads_request_the_credentials_of_an_asset_once(bucket: Bucket) -> Non
         ds.SharingClient(server.profile, options=options) as client,
     ):
         volume = client.volume("s.d.files")
-        volume.files_location()
+        volume._files_location()
         server.reset_stats()
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(volume.read_bytes, ["x"] * 32)) == [b"1"] * 32

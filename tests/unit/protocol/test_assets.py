@@ -246,7 +246,7 @@ def test_model_lists_its_versions_and_finds_one_by_alias(server, rest, wire):
     assert repr(model.versions()) == "[ModelVersion(s.d.v, version=3), ModelVersion(s.d.v, version=4)]"
     assert (third.version, third.status, third.storage_location) == (3, "READY", "s3://b/v/3")
     assert (third.id, third.source, third.run_id, third.comment) == ("i", "runs:/1", "1", "c")
-    assert (fourth.item.model_name, fourth.item.schema, fourth.item.share) == ("v", "d", "s")
+    assert (fourth._item.model_name, fourth._item.schema, fourth._item.share) == ("v", "d", "s")
     assert model.version(3).status == "PENDING_REGISTRATION"
     assert model.alias("champion").version == 4
     assert model.version(3)._ref.path == ("shares", "s", "schemas", "d", "models", "v", "versions", "3")
