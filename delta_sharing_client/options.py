@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 EnumT = TypeVar("EnumT", bound=enum.Enum)
 
+HEAD_ROWS = 5
+"""How many rows ``head``, the command ``head`` and the tool ``sample`` of assistants return by default."""
+
 
 class ResponseFormat(enum.Enum):
     """The response format to request from the server (protocol, "responseFormat")."""

@@ -18,7 +18,15 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.errors import DeltaSharingError, UsageError, about_table
 from delta_sharing_client.instants import EPOCH, to_instant
 from delta_sharing_client.notebook import BarCell, html_facts, html_rows
-from delta_sharing_client.options import ReadOptions, ResponseFormat, TableFormat, choice, chosen, with_format
+from delta_sharing_client.options import (
+    HEAD_ROWS,
+    ReadOptions,
+    ResponseFormat,
+    TableFormat,
+    choice,
+    chosen,
+    with_format,
+)
 from delta_sharing_client.plan.read_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -325,7 +333,7 @@ class SharedTable:
 
     def head(
         self,
-        rows: int = 5,
+        rows: int = HEAD_ROWS,
         columns: Sequence[ColumnName] | None = None,
         filter: Filter = None,  # noqa: A002 - as in scan
     ) -> pd.DataFrame:

@@ -32,6 +32,7 @@ from delta_sharing_client.cli.program import (
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.local_paths import expanded
+from delta_sharing_client.options import HEAD_ROWS
 from delta_sharing_client.outputs.file_formats import BY_ENDING, FileFormat, format_of
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ def credentials(
 def head(
     settings: Settings,
     table: TableArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=0, help="Number of rows.")] = 5,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=0, help="Number of rows.")] = HEAD_ROWS,
     columns: ColumnsOption = None,
     filter_: FilterOption = None,
     version: VersionOption = None,

@@ -23,7 +23,7 @@ from delta_sharing_client.mcp.limits import (
     shortened,
     stopped_by_end,
 )
-from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.options import HEAD_ROWS, ReadOptions
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.plan.tasks import Plan, ScanPlan
@@ -170,7 +170,7 @@ class Tools:
     def _page(self, name: str, items: Iterable[Mapping[str, Any]], offset: int) -> dict[str, object]:
         return page(name, items, offset, MOST_LISTED, int(self._limits.characters * _LIST_SHARE))
 
-    def sample(self, table: str, rows: int = 10, columns: Sequence[str] | None = None) -> dict[str, object]:
+    def sample(self, table: str, rows: int = HEAD_ROWS, columns: Sequence[str] | None = None) -> dict[str, object]:
         """Return the first rows of a table."""
         if not 1 <= rows <= MOST_SAMPLED:
             raise UsageError(f"'rows' must be from 1 to {MOST_SAMPLED}, found {rows}; use the tool 'query' for more.")

@@ -20,6 +20,7 @@ from delta_sharing_client.mcp import tools as tools_module
 from delta_sharing_client.mcp.limits import NOTE, Limits, shortened
 from delta_sharing_client.mcp.server import make_server, told
 from delta_sharing_client.mcp.tools import MOST_SAMPLED, MOST_TEXT, Tools
+from delta_sharing_client.options import HEAD_ROWS
 
 ORDERS = "demo.shop.orders"
 LONG = "é" * MOST_TEXT
@@ -176,7 +177,7 @@ def test_sample_has_the_first_rows_and_reads_no_others(serve_demo: Any) -> None:
         # A sample is complete: it does not say that the table has more rows.
         assert sampled == {"columns": ["amount: double", "order_id: int64"], "rows": expected}
     assert fetched < tools.explain(ORDERS)["bytes"] / 2  # type: ignore[operator]
-    assert len(tools.sample(ORDERS)["rows"]) == 10  # type: ignore[arg-type]
+    assert len(tools.sample(ORDERS)["rows"]) == HEAD_ROWS == 5  # type: ignore[arg-type]
 
 
 def test_history_continues_with_earlier_versions(serve_demo: Any) -> None:
