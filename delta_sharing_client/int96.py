@@ -53,10 +53,10 @@ def raw_footer(footer: bytes, leaves: Collection[int]) -> bytes:
 
     def schema(data: bytes, at: int) -> bytes:
         elements = list_of(read_struct)(data, at)[0]
-        places = [place for place, element in enumerate(elements) if element.get(_TYPE) == _INT96]
-        if len(places) != len(leaves):
-            raise ValueError(f"the schema has {len(places)} INT96 columns, not {len(leaves)}")
-        return rewritten_list(data, at, dict.fromkeys(places, _as_fixed))
+        positions = [position for position, element in enumerate(elements) if element.get(_TYPE) == _INT96]
+        if len(positions) != len(leaves):
+            raise ValueError(f"the schema has {len(positions)} INT96 columns, not {len(leaves)}")
+        return rewritten_list(data, at, dict.fromkeys(positions, _as_fixed))
 
     metadata: Change = functools.partial(rewritten, changes={_TYPE: _fixed_type})
     chunk: Change = functools.partial(rewritten, changes={_META_DATA: metadata})

@@ -17,7 +17,7 @@ from delta_sharing_client.decode.file_bytes import gather
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.file_target import Workshop, download
 from delta_sharing_client.fetch.place import Checksum, StoredFile, Version
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, add_counts, follow_progress
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
 from delta_sharing_client.part_file import PartFile
@@ -56,7 +56,7 @@ class Transfers:
         self._directory, self._state, self._report = directory, state, report
         self._files, self._total = files, (files.count, files.bytes)
         self._done_files, self._done_bytes = 0, 0
-        report.follow(lambda: (self._done_files, self._total[0], self._done_bytes, self._total[1]))
+        follow_progress(report, lambda: (self._done_files, self._total[0], self._done_bytes, self._total[1]))
 
     def run(self) -> None:
         """Transfer all files. Raises the first error, which ends the other transfers."""
@@ -169,7 +169,7 @@ class _LargeFile:
         if self._part is None:
             self._part = self._state.large(self._file.path, self._file.etag, size, "md5")
         missing = [ByteRange(*span) for span in self._part.missing]
-        self._report.add(bytes=size - sum(span.length for span in missing))
+        add_counts(self._report, bytes=size - sum(span.length for span in missing))
         return [part for span in missing for part in split(span, PART_BYTES)]
 
     def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:

@@ -59,7 +59,7 @@ class WrittenFiles:
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
-        self._keys, self._places = array("q"), array("q")
+        self._keys, self._offsets = array("q"), array("q")
         self.is_tidy = True
         """Whether each line is the record of a different file, and no line is unreadable or records a removal."""
         if file is not None:
@@ -71,14 +71,14 @@ class WrittenFiles:
         at = bisect.bisect_left(self._keys, key)
         if self._file is None or at == len(self._keys) or self._keys[at] != key:
             return None
-        record = self._at(self._places[at])
+        record = self._at(self._offsets[at])
         # If another path has the same hash, the file counts as having no record.
         return record[1] if record is not None and record[0] == path else None
 
     def __iter__(self) -> Iterator[tuple[str, WrittenFile]]:
         """Iterate over the paths that have a record, and their records."""
-        for place in self._places:
-            line = self._at(place)
+        for offset in self._offsets:
+            line = self._at(offset)
             if line is not None and line[1] is not None:
                 yield line[0], line[1]
 
@@ -92,22 +92,22 @@ class WrittenFiles:
         if self._file is not None:
             self._file.close()
 
-    def _at(self, place: int) -> tuple[str, WrittenFile | None] | None:
+    def _at(self, offset: int) -> tuple[str, WrittenFile | None] | None:
         assert self._file is not None
-        self._file.seek(place)
+        self._file.seek(offset)
         return _read(self._file.readline(_LONGEST_LINE))
 
     def _index(self, lines: IO[bytes]) -> None:
         import numpy as np
 
-        keys, places, place = array("q"), array("q"), 0
+        keys, offsets, offset = array("q"), array("q"), 0
         while line := lines.readline(_LONGEST_LINE):
             record = _read(line)
             if record is not None:
                 keys.append(hash(record[0]))
-                places.append(place)
+                offsets.append(offset)
             self.is_tidy = self.is_tidy and record is not None and record[1] is not None
-            place += len(line)
+            offset += len(line)
         if not keys:
             return
         all_keys = np.frombuffer(keys, dtype=np.int64)
@@ -116,7 +116,7 @@ class WrittenFiles:
         is_last = np.append(by_key[1:] != by_key[:-1], True)
         self.is_tidy = self.is_tidy and bool(is_last.all())
         self._keys = array("q", by_key[is_last].tobytes())
-        self._places = array("q", np.frombuffer(places, dtype=np.int64)[order][is_last].tobytes())
+        self._offsets = array("q", np.frombuffer(offsets, dtype=np.int64)[order][is_last].tobytes())
 
 
 def _read(line: bytes) -> tuple[str, WrittenFile | None] | None:

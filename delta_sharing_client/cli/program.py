@@ -319,8 +319,8 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
 
     try:
         # The value after the command, or else before it.
-        places = [part.params.get("profile") for part in (context, context.parent) if part is not None]
-        profile_of_line = next((profile for profile in places if profile is not None), None)
+        given = [part.params.get("profile") for part in (context, context.parent) if part is not None]
+        profile_of_line = next((profile for profile in given if profile is not None), None)
         # Requests are not retried, because completion must be fast.
         client = SharingClient(profile_of_line, ReadOptions(max_attempts=1, connect_timeout=2.0, read_timeout=2.0))
         return [name for name in names(client) if name.lower().startswith(incomplete.lower())]

@@ -113,14 +113,14 @@ def tree(
         return
     client = open_client(settings.profile)
     try:
-        places = list(shares_to_list(client._rest, where))
+        selected = list(shares_to_list(client._rest, where))
     except NotFoundError:
         if where is None or where.count(".") < 2:
             raise
         asset_files.list_files(settings, where, recursive=False, storage_option=storage_option)
         return
     shared: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for share, schema in places:
+    for share, schema in selected:
         listed, entries = assets_in(client._rest, share, schema)
         by_kind = shared.setdefault(share, {name: {} for name in listed})
         for entry in entries:

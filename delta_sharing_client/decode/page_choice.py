@@ -318,8 +318,8 @@ def reading(layout: Layout, leaves: set[int] | tuple[int, ...], *, others: bool 
     kept = tuple(leaf for leaf in layout.leaves if (leaf in leaves) is not others)
     files = [column for column in layout.alignment.filter if column is not None and column.leaves]
     tops = sorted({column.top for column in files})
-    places = {top: position for position, top in enumerate(tops)}
-    return dataclasses.replace(layout, alignment=dataclasses.replace(layout.alignment, leaves=kept, tops=places))
+    positions = {top: position for position, top in enumerate(tops)}
+    return dataclasses.replace(layout, alignment=dataclasses.replace(layout.alignment, leaves=kept, tops=positions))
 
 
 def stretches(matching: list[tuple[int, Any]]) -> Rows:

@@ -156,12 +156,12 @@ class Chunks:
 
     def _columns(self, data: bytes, at: int) -> tuple[dict[int, int], int]:
         count, _, at = list_header(data, at)
-        places = {}
+        offsets = {}
         for leaf in range(count):
             if leaf in self._wanted:
-                places[leaf] = at
+                offsets[leaf] = at
             at = skip_struct(data, at)
-        return places, at
+        return offsets, at
 
     def _decoded(self, group: int, leaf: int) -> ColumnChunk:
         parsed = self._parsed

@@ -43,17 +43,17 @@ class SortedValues:
 
 @dataclass(frozen=True, slots=True)
 class InSortedList(In):
-    """A prepared ``IN``; only its sorted values at ``places`` are looked up."""
+    """A prepared ``IN``; only its sorted values at ``positions`` are looked up."""
 
     known: SortedValues = field(compare=False, repr=False)
-    places: range
+    positions: range
 
     def __post_init__(self) -> None:
         pass  # the values were prepared when the original list was created
 
     def array(self, data_type: pa.DataType) -> pa.Array:
         """Return the values to look up."""
-        return self.known.array(data_type).slice(self.places.start, len(self.places))
+        return self.known.array(data_type).slice(self.positions.start, len(self.positions))
 
 
 def listed(expression: In) -> InSortedList:
@@ -69,13 +69,13 @@ def prepared(expression: Expression) -> Expression:
     return _mapped(expression, listed)
 
 
-def narrowed(expression: Expression, places: Callable[[InSortedList], range]) -> Expression:
-    """Return a prepared ``expression`` whose lists keep only the values at ``places``, a subset of the current ones."""
+def narrowed(expression: Expression, positions: Callable[[InSortedList], range]) -> Expression:
+    """Return a prepared ``expression`` whose lists keep only the values at ``positions``, some of the current ones."""
 
     def narrow(chosen: In) -> In:
         assert isinstance(chosen, InSortedList)
-        kept = places(chosen)
-        return chosen if kept == chosen.places else InSortedList(chosen.child, chosen.values, chosen.known, kept)
+        kept = positions(chosen)
+        return chosen if kept == chosen.positions else InSortedList(chosen.child, chosen.values, chosen.known, kept)
 
     return _mapped(expression, narrow)
 

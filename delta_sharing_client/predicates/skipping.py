@@ -104,22 +104,22 @@ def within(expression: Expression, statistics: Statistics) -> Expression:
     """Return a predicate that is equivalent to the prepared ``expression`` for the rows that ``statistics`` describe,
     but looks up fewer values of long lists."""
 
-    def places(membership: InSortedList) -> range:
+    def positions(membership: InSortedList) -> range:
         column = membership.child
         if not isinstance(column, Column) or len(membership.known.keys) < _LONG_LIST:
-            return membership.places
+            return membership.positions
         bounds = statistics.bounds(column.path)
         if bounds is None:
-            return membership.places
+            return membership.positions
         try:
             if kind_of(column.type) is not Kind.FLOATING:
                 return membership.known.span(bounds.lower, bounds.upper)
             lower, upper = _ends_of(column)
             return membership.known.span(lower(bounds), upper(bounds))
         except TypeError:
-            return membership.places  # bounds of a type other than the column's
+            return membership.positions  # bounds of a type other than the column's
 
-    return narrowed(expression, places)
+    return narrowed(expression, positions)
 
 
 # With fewer values, looking them up in Arrow is faster than comparing statistics.

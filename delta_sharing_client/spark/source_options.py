@@ -253,7 +253,7 @@ def names() -> list[str]:
     return sorted([*valued, *_FLAGS, "path", _PROFILE, *_CREDENTIALS], key=str.lower)
 
 
-def asked(request: ScanRequest | ChangesRequest) -> dict[str, object]:
+def request_options(request: ScanRequest | ChangesRequest) -> dict[str, object]:
     """Return ``request`` as options of the data source."""
     found: dict[str, object] = {"readChangeFeed": "true"} if isinstance(request, ChangesRequest) else {}
     for option in (*_READ.values(), *_OPTIONS.values()):

@@ -31,9 +31,9 @@ from delta_sharing_client.spark.file_options import FileOptions
 from delta_sharing_client.spark.source_options import (
     SETTINGS,
     SparkOptions,
-    asked,
     limits,
     of_settings,
+    request_options,
 )
 from delta_sharing_client.spark.spark_sessions import context_of
 from delta_sharing_client.spark.types import has_chars, pad_chars, target_schema
@@ -56,7 +56,7 @@ def to_spark(read: Read, spark: SparkSession | None = None) -> DataFrame:
 
     The executors read the rows when a query runs; all queries read the files that the first one planned.
     """
-    return _frame(spark, read.rest.profile, read.options, str(read.table), asked(read.request))
+    return _frame(spark, read.rest.profile, read.options, str(read.table), request_options(read.request))
 
 
 def files_to_spark(

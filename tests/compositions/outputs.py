@@ -143,7 +143,7 @@ class Runner:
         filters and limits the rows again."""
         from delta_sharing_client.spark import session_credentials
         from delta_sharing_client.spark.datasource import DeltaSharingAlias
-        from delta_sharing_client.spark.source_options import SparkOptions, asked, limits
+        from delta_sharing_client.spark.source_options import SparkOptions, limits, request_options
 
         conditions = [step.condition for step in case.steps if step.condition is not None]
         pushed: dict[str, Any] = {"predicates": [one for one in (each.spark() for each in conditions) if one]}
@@ -152,7 +152,12 @@ class Runner:
             pushed["limit"] = last.rows
         inline = session_credentials.fields_of(read.rest.profile)
         assert inline is not None
-        options = {**asked(read.request), **limits(read.options), "parallelism": 3, "pushed": json.dumps(pushed)}
+        options = {
+            **request_options(read.request),
+            **limits(read.options),
+            "parallelism": 3,
+            "pushed": json.dumps(pushed),
+        }
         given = {name: str(value) for name, value in options.items() if value is not None}
         parsed = SparkOptions.parse({**given, **inline, "path": str(read.table)})
         source = DeltaSharingAlias({}, parsed)

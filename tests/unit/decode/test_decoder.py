@@ -761,7 +761,7 @@ def test_long_in_list_is_converted_once_for_all_row_groups(
     to_arrow, array = lists.to_arrow, lists.InSortedList.array
     monkeypatch.setattr(lists, "to_arrow", lambda keys, kind: array_sizes.append(len(keys)) or to_arrow(keys, kind))
     monkeypatch.setattr(
-        lists.InSortedList, "array", lambda self, kind: searched.append(len(self.places)) or array(self, kind)
+        lists.InSortedList, "array", lambda self, kind: searched.append(len(self.positions)) or array(self, kind)
     )
     values = range(0, ROWS, 5)
     file = File(numbers(ROWS), predicate=col("n").is_in(values), batch_rows=50, row_group_size=100)

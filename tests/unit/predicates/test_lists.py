@@ -97,7 +97,7 @@ def test_only_long_lists_are_narrowed() -> None:
         narrow = within(ready, statistics)
         assert isinstance(ready, InSortedList)
         assert isinstance(narrow, InSortedList)
-        assert (narrow.places == range(10, 13)) is is_narrowed
+        assert (narrow.positions == range(10, 13)) is is_narrowed
         assert narrow.array(pa.int64()).to_pylist() == (list(range(10, 13)) if is_narrowed else list(range(size)))
         assert within(ready, Known({})) == ready
         # Bounds of a different type are not used.
