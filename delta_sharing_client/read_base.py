@@ -280,10 +280,8 @@ class Read:
     def _run(self, plan: Plan, *, eager: bool = True, rows: int | None = None) -> Batches:
         report = ScanReport(notes=plan.notes)
         self._reports[:] = [report]
-        batches = Batches(plan, report, eager=eager, rows=rows)
-        for begin in progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress):
-            batches.meanwhile(begin)
-        return batches
+        meanwhile = progress_of(report, title=f"reading {self.table}", wanted=plan.context.options.progress)
+        return Batches(plan, report, meanwhile, eager=eager, rows=rows)
 
 
 def with_pushed(read: ReadT, condition: Expression | None) -> ReadT:

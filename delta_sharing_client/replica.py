@@ -61,7 +61,7 @@ from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, ProtocolError, UsageError, check_memory
 from delta_sharing_client.fetch.file_target import Workshop, download
 from delta_sharing_client.fetch.place import Checksum
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, add_counts, file_started, follow_progress
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.local_folder import is_link
@@ -464,7 +464,7 @@ class Copies:
         missing = list(wanted)
         total = sum(task.size for task, _ in missing if task.size > 0)
         report = self._report
-        report.follow(lambda: (report.files, len(missing), min(report.bytes, total), total))
+        follow_progress(report, lambda: (report.files, len(missing), min(report.bytes, total), total))
         try:
             digests = loop.call(self._files(missing))
         except OSError as error:
@@ -496,7 +496,7 @@ class Copies:
         async def copy_next() -> None:
             for number, (task, path) in left:
                 digests[number] = await self._copy(fetcher, shop, task, path, number)
-                self._report.add(files=1)
+                add_counts(self._report, files=1)
 
         await gather([copy_next() for _ in range(min(self._most, len(missing)))])
         return digests
@@ -528,7 +528,7 @@ class Copies:
             total, _ = await file.read_tail(1)
             file.check_total(total)
             file.size = total
-        self._report.begin(file.size)
+        file_started(self._report, file.size)
 
 
 class _CopiedFile:

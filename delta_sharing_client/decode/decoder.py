@@ -26,7 +26,7 @@ from delta_sharing_client.decode.layout import Layout, Shape
 from delta_sharing_client.decode.text import NotUtf8, expanded
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError, DeltaSharingError, check_memory
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, add_counts
 from delta_sharing_client.parquet.byte_ranges import ByteBlock, SparseFile
 from delta_sharing_client.parquet.chunks import ColumnChunk
 from delta_sharing_client.parquet.dictionaries import longest_text
@@ -160,7 +160,7 @@ class FileDecoder:
         it."""
         for part in self._parts(data, groups, self._runs(data, groups), threads):
             if part.visible is not None:
-                self._report.add(rows_deleted=len(part.visible) - part.rows)
+                add_counts(self._report, rows_deleted=len(part.visible) - part.rows)
             batch = _decoding(self._batch, part) if part.rows else None
             if batch is not None:
                 yield batch
@@ -661,9 +661,9 @@ def _constant_batch(columns: tuple[ReadColumn, ...], held: Sequence[_Repeated]) 
         return rows_without_columns(sum(counts))
     # One Arrow call per column, not per file: each call may wait until the thread that lists files pauses.
     each = [pa.array([values[column.name] for values, _ in held], column.arrow.type) for column in columns]
-    places = pa.array(np.repeat(np.arange(len(held)), counts))
+    positions = pa.array(np.repeat(np.arange(len(held)), counts))
     return pa.RecordBatch.from_arrays(
-        [values.take(places) for values in each], schema=pa.schema([column.arrow for column in columns])
+        [values.take(positions) for values in each], schema=pa.schema([column.arrow for column in columns])
     )
 
 

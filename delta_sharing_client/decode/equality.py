@@ -21,6 +21,7 @@ from delta_sharing_client.delta.actions import EqualityDeletesRef
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
 from delta_sharing_client.delta.data_types import WAS_UNKNOWN_KEY
 from delta_sharing_client.errors import DataError, about_file, check_memory
+from delta_sharing_client.fetch.report import Timed
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.options import VariantAs
 from delta_sharing_client.parquet.byte_ranges import ByteRange
@@ -122,7 +123,7 @@ class EqualityDeletes:
 
     async def _fetch(self, ref: EqualityDeletesRef, number: int) -> pa.Table:
         file = RemoteFile(self._fetcher, key=ref.url, url=ref.url, size=ref.size, file_id=ref.file_id, order=(number,))
-        with self._fetcher.report.stage("fetch"):
+        with Timed(self._fetcher.report, "fetch"):
             data = await file.read(ByteRange(0, ref.size))
         with about_file(self._context.table, ref.file_id):
             return await asyncio.to_thread(self._decoded, data, ref)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from delta_sharing_client.decode.page_choice import Read
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, Timed
 from delta_sharing_client.fetch.source import RemoteFile
 from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, SparseFile, split, subtract
 from delta_sharing_client.parquet.footer import FooterGuess, footer_length
@@ -41,7 +41,7 @@ class FileBytes:
         """Return the end of the file, which includes the whole footer, and keep it in ``held``."""
         file = self.file
         if file.size < 0:
-            with self._report.stage("fetch"):
+            with Timed(self._report, "fetch"):
                 file.size, tail = await file.read_tail(self._guess.length(-1))
         else:
             guess = self._guess.length(file.size)
@@ -76,7 +76,7 @@ class FileBytes:
         file = self.file
         buffer = _memory(item.length)
         view = memoryview(buffer).cast("B")
-        with self._report.stage("fetch"):
+        with Timed(self._report, "fetch"):
             parts = split(item, self._part)
             await gather([file.fetch(part, view[part.start - item.start : part.stop - item.start]) for part in parts])
         return ByteBlock(item.start, buffer)

@@ -19,7 +19,7 @@ from delta_sharing_client.decode.pace import Pace
 from delta_sharing_client.decode.page_choice import Ratio
 from delta_sharing_client.decode.rows import FileRows, nothing
 from delta_sharing_client.decode.vectors import Vectors
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, Timed, add_counts
 from delta_sharing_client.fetch.source import Attempt, Fetcher
 from delta_sharing_client.parquet.footer import FooterGuess
 from delta_sharing_client.plan.tasks import FileTask
@@ -136,7 +136,7 @@ class FileRead:
 
     def count_groups(self, layout: Layout) -> None:
         """Add the numbers of row groups that are read and skipped to the report."""
-        self.shared.report.add(row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
+        add_counts(self.shared.report, row_groups=len(layout.groups), row_groups_skipped=layout.groups_skipped)
 
     # === Decoding ===
 
@@ -151,12 +151,12 @@ class FileRead:
     def decode(self, layout: Layout, groups: tuple[int, ...], data: ParquetBytes) -> Decoded:
         """Decode ``groups`` on the current thread; of large ones, only the first batches."""
         decoder = self.decoder(layout)
-        with self.shared.report.stage("decode"):
+        with Timed(self.shared.report, "decode"):
             batches = decoder.batches(data, groups, threads=self.shared.threads_inside)
             return begin(batches, self.large, 0 if self.needs_few else _ANY)
 
     def _next(self, rest: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-        with self.shared.report.stage("decode"):
+        with Timed(self.shared.report, "decode"):
             return next(rest, None)
 
     # === Sending ===

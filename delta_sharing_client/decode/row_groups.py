@@ -32,6 +32,7 @@ from delta_sharing_client.decode.page_choice import (
     with_pages,
     without_pages,
 )
+from delta_sharing_client.fetch.report import Timed, add_counts
 from delta_sharing_client.parquet.byte_ranges import ByteBlock, ByteRange, coalesce
 from delta_sharing_client.parquet.footer import Footer
 from delta_sharing_client.parquet.page_index import PageMismatch
@@ -100,17 +101,17 @@ async def _skip_pages(read: FileRead, layout: Layout) -> Layout:
         # If the index is short, that of the next file is requested together with its footer.
         shared.guess.learn_index(bytes_.size - ranges[0].start)
     layout, skipped = await read.in_thread(with_pages, layout, groups, predicate, bytes_.reading(blocks), shared.gains)
-    shared.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
+    add_counts(shared.report, pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
     return layout
 
 
 async def _in_order(read: FileRead, pieces: AsyncIterator[_Piece]) -> AsyncGenerator[Unit, None]:
     """Read several ``pieces`` at a time, and yield their units in order."""
     ahead: deque[asyncio.Task[Unit]] = deque()
-    places = itertools.count()
+    positions = itertools.count()
     try:
         async for piece in pieces:
-            ahead.append(asyncio.ensure_future(_PieceRead(read, piece).run((read.number, next(places)))))
+            ahead.append(asyncio.ensure_future(_PieceRead(read, piece).run((read.number, next(positions)))))
             if len(ahead) >= (read.shared.pace.pieces(_UNITS_AHEAD) if read.is_gentle else _UNITS_AHEAD):
                 yield await ahead.popleft()
         while ahead:
@@ -257,13 +258,13 @@ class _PieceRead:
         data = ParquetBytes(self._bytes.size, kept, own.footer.metadata, replaced)
 
         def decide() -> dict[int, Rows]:
-            with shared.report.stage("decode"):
+            with Timed(shared.report, "decode"):
                 matching = decoder.matching(data, groups, threads=shared.threads_inside)
                 return {group: stretches(masks) for group, masks in matching.items()}
 
         matching = await read.in_thread(decide)
         layout, left, skipped = narrow(layout, groups, matching, first, shared.late_gains, shared.gains)
-        shared.report.add(pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
+        add_counts(shared.report, pages_skipped=skipped.pages, page_bytes_skipped=skipped.bytes)
         return layout, left, reading(layout, first, others=True).ranges(left)
 
     def _rebuilt(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from delta_sharing_client.delta.deletion_vectors import DeletionVector, byte_range, decode_file, decode_inline
 from delta_sharing_client.delta.paths import without_query
 from delta_sharing_client.errors import ProtocolError, about_file
+from delta_sharing_client.fetch.report import Timed
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile
 from delta_sharing_client.parquet.byte_ranges import ByteRange, coalesce
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask
@@ -110,7 +111,7 @@ class Vectors:
             renew_at=task.renew_at,
             order=(number,),
         )
-        with self._fetcher.report.stage("fetch"):
+        with Timed(self._fetcher.report, "fetch"):
             return await file.read(wanted)
 
 

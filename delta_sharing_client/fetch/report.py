@@ -76,25 +76,6 @@ class ScanReport:
     _begun: int = dataclasses.field(default=0, repr=False, compare=False)
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def add(self, **counts: int) -> None:
-        """Add to the named counters; thread-safe."""
-        with self._lock:
-            for name, count in counts.items():
-                setattr(self, name, getattr(self, name) + count)
-
-    def follow(self, steps: Callable[[], tuple[int, int, int, int]], share: float = 1.0) -> None:
-        """Use ``steps`` for the fields of ``Progress`` that only the reader knows: the files done and in total, and the
-        bytes of both.
-
-        ``share`` is an estimate of the fraction of a file's bytes that is needed; it is used until a file is done.
-        """
-        self._steps, self._share = steps, share
-
-    def begin(self, size: int) -> None:
-        """Record that a file of ``size`` bytes was started."""
-        with self._lock:
-            self._begun += max(0, size)
-
     @property
     def cache_hits(self) -> int:
         """Deprecated: always 0, because files are no longer cached on disk."""
@@ -122,20 +103,6 @@ class ScanReport:
             files_done, files_total, bytes_done, bytes_total, self.rows, fetched, max(fetched, round(expected))
         )
 
-    def tell(self, reason: str) -> None:
-        """Call ``on_wait``, if it is set, with ``reason``."""
-        if self.on_wait is not None:
-            self.on_wait(reason)
-
-    def stage(self, name: str) -> _Stage:
-        """Return a context manager that adds the time spent in its ``with`` block to ``seconds[name]``."""
-        return _Stage(self, name)
-
-    def spend(self, name: str, seconds: float) -> None:
-        """Add to ``seconds[name]``; thread-safe."""
-        with self._lock:
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-
     def _repr_html_(self) -> str:
         counts = {
             field.name.replace("_", " "): getattr(self, field.name)
@@ -158,20 +125,60 @@ class ScanReport:
         )
 
 
-class _Stage:
-    """Measures a stage. A generator-based context manager would take several times as long for each small file."""
+# === Written by a read ===
 
-    __slots__ = ("_began", "_name", "_report")
 
-    def __init__(self, report: ScanReport, name: str) -> None:
+def add_counts(report: ScanReport, **counts: int) -> None:
+    """Add to the named counters; thread-safe."""
+    with report._lock:
+        for name, count in counts.items():
+            setattr(report, name, getattr(report, name) + count)
+
+
+def add_seconds(report: ScanReport, stage: str, seconds: float) -> None:
+    """Add to ``report.seconds[stage]``; thread-safe."""
+    with report._lock:
+        report.seconds[stage] = report.seconds.get(stage, 0.0) + seconds
+
+
+class Timed:
+    """A context manager that adds the time spent in its ``with`` block to ``report.seconds[stage]``.
+
+    A generator-based one would take several times as long for each small file.
+    """
+
+    __slots__ = ("_began", "_report", "_stage")
+
+    def __init__(self, report: ScanReport, stage: str) -> None:
         self._report = report
-        self._name = name
+        self._stage = stage
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
     def __exit__(self, *exc: object) -> None:
-        self._report.spend(self._name, time.perf_counter() - self._began)
+        add_seconds(self._report, self._stage, time.perf_counter() - self._began)
+
+
+def follow_progress(report: ScanReport, steps: Callable[[], tuple[int, int, int, int]], share: float = 1.0) -> None:
+    """Use ``steps`` for the fields of ``Progress`` that only the reader knows: the files done and in total, and the
+    bytes of both.
+
+    ``share`` is an estimate of the fraction of a file's bytes that is needed; it is used until a file is done.
+    """
+    report._steps, report._share = steps, share
+
+
+def file_started(report: ScanReport, size: int) -> None:
+    """Record that a file of ``size`` bytes was started."""
+    with report._lock:
+        report._begun += max(0, size)
+
+
+def tell_wait(report: ScanReport, reason: str) -> None:
+    """Call ``report.on_wait``, if it is set, with ``reason``."""
+    if report.on_wait is not None:
+        report.on_wait(reason)
 
 
 def _stage(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import functools
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError, about_file
 from delta_sharing_client.fetch.place import Body, Checksum, DataRequest, Place, Refused, Take, Version, Wanted
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, add_counts, tell_wait
 from delta_sharing_client.fetch.waiting import Order, Turns
 from delta_sharing_client.http.retry import (
     EXPIRED_STATUSES,
@@ -93,7 +94,7 @@ class Fetcher:
 
     def tries(self) -> Tries:
         """Return the attempts of one request."""
-        return Tries(self.options, self.deadline, tell=self.report.tell)
+        return Tries(self.options, self.deadline, tell=functools.partial(tell_wait, self.report))
 
 
 async def send(fetcher: Fetcher, request: DataRequest, take: Take) -> None:
@@ -112,7 +113,7 @@ async def repeated(fetcher: Fetcher, request: Callable[[], Awaitable[T]], proble
     while True:
         try:
             async with fetcher.limiter((0,)) as slot:
-                fetcher.report.add(requests=1)
+                add_counts(fetcher.report, requests=1)
                 try:
                     return await request()
                 except Refused as refused:
@@ -120,7 +121,7 @@ async def repeated(fetcher: Fetcher, request: Callable[[], Awaitable[T]], proble
         except Transient as broken:
             failure = broken
         await tries.failed_async(failure)
-        fetcher.report.add(retries=1)
+        add_counts(fetcher.report, retries=1)
 
 
 def _transient(fetcher: Fetcher, refused: Refused, slot: RequestSlot, problem: str) -> Transient:
@@ -336,14 +337,14 @@ class _Transfer:
                 # Received bytes are kept, so only attempts with too little progress count towards the retry limits.
                 tries = fetcher.tries()
             await tries.failed_async(failure)
-            fetcher.report.add(retries=1)
+            add_counts(fetcher.report, retries=1)
 
     async def attempt(self, url: str) -> Transient | None:
         """Send a request, and resend it each time its URL is renewed; return the error if a retry is needed."""
         fetcher = self.file.fetcher
         while True:
             try:
-                refused = await self.asked(url)
+                refused = await self.exchange(url)
             except Transient as broken:
                 return broken
             if refused is None:
@@ -354,12 +355,12 @@ class _Transfer:
             if refused.status in EXPIRED_STATUSES and may_renew:
                 self.refreshes += 1
                 url = await self.file.renew(url)
-                fetcher.report.add(retries=1)
+                add_counts(fetcher.report, retries=1)
                 continue
             if refused.status in (412, NOT_IMPLEMENTED) and self.has_condition:
                 # Some storages refuse the condition although their file is the same: its response shows the version.
                 self.file.is_conditional = False
-                fetcher.report.add(retries=1)
+                add_counts(fetcher.report, retries=1)
                 continue
             self.check_status(refused)
             return Transient(
@@ -367,11 +368,11 @@ class _Transfer:
                 retry_after(refused.retry_after),
             )
 
-    async def asked(self, url: str) -> Refused | None:
+    async def exchange(self, url: str) -> Refused | None:
         """Wait for a slot and send one request for the missing bytes; return the refusal, if any."""
         fetcher = self.file.fetcher
         async with fetcher.limiter(self.file.order) as slot:
-            fetcher.report.add(requests=1)
+            add_counts(fetcher.report, requests=1)
             wanted = self.missing()
             condition = self.file.condition
             # Other requests for the file may be under way, and change whether later ones have conditions.
@@ -423,7 +424,7 @@ class _Transfer:
                 data = data[:left]
             into[self.filled : self.filled + len(data)] = data
             self.filled += len(data)
-            report.add(bytes=len(data))
+            add_counts(report, bytes=len(data))
 
     def longer(self) -> DataError:
         return self.file.error(DataError, f"expected a file of {self.file.size} bytes, but the storage sends more")
@@ -500,7 +501,7 @@ class _WholeTransfer(_Transfer):
             if self.most is not None and size > self.most:
                 raise self.file.error(DataError, f"expected at most {self.most} bytes, found more")
             out.write(data)
-            self.file.fetcher.report.add(bytes=len(data))
+            add_counts(self.file.fetcher.report, bytes=len(data))
         self.file.check_total(size)
         self.wanted, self.filled, self.buffer = ByteRange(0, size), size, out.getvalue()
 

@@ -398,11 +398,6 @@ class ScanPlan(Plan):
     def whole(self) -> ScanPlan:
         return self
 
-    def spent(self, report: ScanReport) -> None:
-        """Add what planning has cost and skipped to ``report``."""
-        report.add(files_skipped=self.skipped.files)
-        report.spend("plan", self.plan_seconds)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScanStream(Plan):

@@ -10,7 +10,7 @@ import queue
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TypeVar, Union
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from delta_sharing_client.decode.rows import Item
 from delta_sharing_client.errors import DeltaSharingError, OutOfMemoryError, UsageError, limit_reached
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, add_counts, add_seconds
 from delta_sharing_client.plan.tasks import Plan
 from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Bell, Consumer
@@ -41,7 +41,9 @@ class _Read:
 
     def __init__(self, plan: Plan, report: ScanReport, *, eager: bool = True, rows: int | None = None) -> None:
         if plan.pending is None:
-            plan.whole().spent(report)
+            whole = plan.whole()
+            add_counts(report, files_skipped=whole.skipped.files)
+            add_seconds(report, "plan", whole.plan_seconds)
         self.context = plan.context
         self._report = report
         self.listing = Listing(plan)
@@ -67,13 +69,13 @@ class _Read:
         """Whether all rows were returned."""
         return self._has_ended and not self._left
 
-    def begin(self, tell: Callable[[_News], None], meanwhile: list[Meanwhile]) -> None:
+    def begin(self, tell: Callable[[_News], None], meanwhile: Sequence[Meanwhile]) -> None:
         """Start the read; ``tell`` is called on the loop with every result, and must not block."""
         self._released = loop.Inbox(loop.current().loop, lambda item: item.release())
         self._running = loop.Running(lambda: self._run(tell, meanwhile))
         self._running.start()
 
-    async def _run(self, tell: Callable[[_News], None], meanwhile: list[Meanwhile]) -> None:
+    async def _run(self, tell: Callable[[_News], None], meanwhile: Sequence[Meanwhile]) -> None:
         began = time.perf_counter()
         end: BaseException | None = None
         ends = [begin() for begin in meanwhile]
@@ -157,7 +159,7 @@ class _Read:
         while True:
             with contextlib.suppress(IndexError):
                 batch = self._batches.popleft()
-                self._report.add(rows=batch.num_rows)
+                add_counts(self._report, rows=batch.num_rows)
                 return batch
             done, self._item = self._item, None
             if done is not None:
@@ -168,7 +170,7 @@ class _Read:
                 return None
             self._batches.extend(item.batches)
             if item.begins:
-                self._report.add(files=len(item.tasks))
+                add_counts(self._report, files=len(item.tasks))
 
     def _finish(self, item: Item) -> None:
         assert self._released is not None
@@ -209,17 +211,20 @@ class Batches(Iterator[pa.RecordBatch]):
     listing of a stream run ahead, within the limits of the plan's options. The end of the rows, an error, Ctrl-C,
     ``close`` and dropping the iterator end the read and its requests within a second.
 
-    ``report`` collects the counts of this read. Without ``eager``, for a consumer that may stop, read-ahead starts
-    small and grows as rows are taken. ``rows`` is the number of rows of every batch but the last; by default, batches
-    are as the files have them. Raises the first ``DataError``, ``TransportError``, ``ProtocolError`` or
-    ``UnsupportedFeatureError``, with the table and the file id. If the listing of the files fails, rows may come before
-    the error, but the iterator never ends normally.
+    ``report`` collects the counts of this read, and ``meanwhile`` goes on while it runs. Without ``eager``, for a
+    consumer that may stop, read-ahead starts small and grows as rows are taken. ``rows`` is the number of rows of every
+    batch but the last; by default, batches are as the files have them.
+
+    Raises the first ``DataError``, ``TransportError``, ``ProtocolError`` or ``UnsupportedFeatureError``, with the table
+    and the file id. If the listing of the files fails, rows may come before the error, but the iterator never ends
+    normally.
     """
 
     def __init__(
         self,
         plan: Plan,
         report: ScanReport | None = None,
+        meanwhile: Sequence[Meanwhile] = (),
         *,
         eager: bool = True,
         rows: int | None = None,
@@ -229,13 +234,8 @@ class Batches(Iterator[pa.RecordBatch]):
         self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
         self._taking = _thread.allocate_lock()
         self._closed = False
-        self._meanwhile: list[Meanwhile] = []
+        self._meanwhile = meanwhile
         loop.on_cancellation(self.cancel)
-
-    def meanwhile(self, begin: Meanwhile) -> None:
-        """Call ``begin`` when the read starts, and the function that it returns when the read has ended, for any reason
-        and on any thread."""
-        self._meanwhile.append(begin)
 
     def close(self) -> None:
         """End the read, from any thread; a thread that waits for a batch, and any later call, gets a ``UsageError``."""
@@ -317,7 +317,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         self,
         plan: Callable[[], Plan],
         report: ScanReport,
-        meanwhile: Callable[[], list[Meanwhile]] = list,
+        meanwhile: Callable[[], Sequence[Meanwhile]] = list,
         *,
         rows: int | None = None,
     ) -> None:

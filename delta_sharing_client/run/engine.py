@@ -22,7 +22,7 @@ from delta_sharing_client.decode.pace import Pace
 from delta_sharing_client.decode.page_choice import Ratio
 from delta_sharing_client.decode.rows import FileRows, Item, nothing
 from delta_sharing_client.decode.vectors import Vectors
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, file_started, follow_progress
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Stale
 from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.parquet.footer import FooterGuess
@@ -147,7 +147,9 @@ class ScanRun:
         files = self._listing.files if self._listing.is_whole else 1 << 30
         shape = Shape(context)
         listing = self._listing
-        report.follow(lambda: (listing.files_done, listing.files, listing.bytes_done, listing.bytes), shape.share)
+        follow_progress(
+            report, lambda: (listing.files_done, listing.files, listing.bytes_done, listing.bytes), shape.share
+        )
         return Shared(
             shape=shape,
             report=report,
@@ -185,7 +187,7 @@ class ScanRun:
 
     async def _read(self, shared: Shared, number: int, slot: FileRows) -> None:
         task = slot.tasks[0]
-        self._report.begin(sum(max(0, each.size) for each in slot.tasks))
+        file_started(self._report, sum(max(0, each.size) for each in slot.tasks))
         try:
             attempt: Attempt | None = Attempt.FIRST
             while attempt is not None:
@@ -193,7 +195,7 @@ class ScanRun:
                 # both alive.
                 attempt = await self._attempt(shared, number, slot, attempt)
                 if attempt is not None:
-                    self._report.begin(task.size)
+                    file_started(self._report, task.size)
         except Exception as error:
             slot.failure = error
             if self._limit is None:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import ScanReport, add_counts, add_seconds
 from delta_sharing_client.fetch.waiting import until
 from delta_sharing_client.plan.tasks import FileTask, Plan, ScanStream
 from delta_sharing_client.threads import start
@@ -148,8 +148,8 @@ class Listing:
         except BaseException as error:
             self.failure = error
         finally:
-            report.add(files_skipped=stream.skipped().files)
-            report.spend("plan", time.perf_counter() - began - paused)
+            add_counts(report, files_skipped=stream.skipped().files)
+            add_seconds(report, "plan", time.perf_counter() - began - paused)
             self._is_over = True
             self._wake()
 

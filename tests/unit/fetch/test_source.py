@@ -12,7 +12,14 @@ import pytest
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, ProtocolError
 from delta_sharing_client.fetch.place import UrlSource, Version
-from delta_sharing_client.fetch.report import Progress, ScanReport
+from delta_sharing_client.fetch.report import (
+    Progress,
+    ScanReport,
+    add_counts,
+    add_seconds,
+    file_started,
+    follow_progress,
+)
 from delta_sharing_client.fetch.signed_urls import SignedUrls
 from delta_sharing_client.fetch.source import Fetcher, RemoteFile, Stale
 from delta_sharing_client.http.network import Allowed
@@ -45,16 +52,16 @@ def report() -> ScanReport:
 
 def test_half_of_a_started_request_counts_as_progress(report: ScanReport) -> None:
     assert report.progress is None
-    report.follow(lambda: (1, 4, 100, 400))
-    report.add(bytes=100)
+    follow_progress(report, lambda: (1, 4, 100, 400))
+    add_counts(report, bytes=100)
     for size in (100, -1, 200):  # -1: the size is unknown
-        report.begin(size)
+        file_started(report, size)
     assert report.progress == Progress(1, 4, 100, 400, 0, 100, 200)
 
 
 def test_report_marks_times_summed_over_threads(report: ScanReport) -> None:
     for stage in ("plan", "fetch", "decode", "total"):
-        report.spend(stage, 0.5)
+        add_seconds(report, stage, 0.5)
     assert "plan 0.500 s, fetch (sum) 0.500 s, decode (sum) 0.500 s, total 0.500 s" in str(report)
 
 

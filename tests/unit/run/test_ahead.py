@@ -505,7 +505,7 @@ def test_replaced_file_is_read_again_at_most_twice(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(engine, "read_file", read_file)
         reading, _ = scanned(**how)
         over = reading._over = asyncio.get_running_loop().create_future()
-        reading._report = cast("Any", types.SimpleNamespace(begin=begun.append))
+        monkeypatch.setattr(engine, "file_started", lambda report, size: begun.append(size))
         tasks = [task(0, 7, version=version), task(1, -1), task(2, 2)]
         slot: Any = types.SimpleNamespace(tasks=tasks, drop=lambda: dropped, failure=None, is_over=False)
         reading._slots.append(cast("Any", object()))

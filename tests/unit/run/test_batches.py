@@ -526,14 +526,15 @@ def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -
 
 
 def test_second_close_does_not_interrupt_cleanup(large: Table) -> None:
-    batches, ended, going = begun(large), threading.Event(), threading.Event()
+    ended, going = threading.Event(), threading.Event()
 
     def slow_end() -> None:
         going.set()
         time.sleep(0.3)
         ended.set()
 
-    batches.meanwhile(lambda: slow_end)
+    plan = large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000))
+    batches = Batches(plan, None, [lambda: slow_end])
     next(batches)
     batches.cancel()
     assert going.wait(HANGS)

@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 
 import delta_sharing_client.run.progress as module
-from delta_sharing_client.fetch.report import Progress, ScanReport
+from delta_sharing_client.fetch.report import Progress, ScanReport, follow_progress, tell_wait
+from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.replica import Copies
 from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.run.partitions import partition
@@ -37,10 +38,8 @@ MakeTable = Callable[..., Table]
 ROWS = 20_000
 
 
-def watched(report: ScanReport, batches: Batches, *, title: str, wanted: Wanted) -> Batches:
-    for begin in progress_of(report, title=title, wanted=wanted):
-        batches.meanwhile(begin)
-    return batches
+def watched(report: ScanReport, plan: ScanPlan, *, title: str, wanted: Wanted) -> Batches:
+    return Batches(plan, report, progress_of(report, title=title, wanted=wanted))
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ class Terminal(io.StringIO):
 
 def read(table: Table, progress: Any, **options: Any) -> ScanReport:
     plan, report = table.plan(options=fast_options(progress=progress, **options)), ScanReport()
-    batches = watched(report, Batches(plan, report), title="reading t", wanted=progress)
+    batches = watched(report, plan, title="reading t", wanted=progress)
     assert sum(batch.num_rows for batch in batches) == 4 * ROWS
     assert drawing() == []
     return report
@@ -106,7 +105,7 @@ def test_slow_read_shows_a_bar_before_its_first_file_is_done(table: Table, monke
     monkeypatch.setattr(module, "on_a_bar", lambda state, closed: module._on_callback(seen.append, state, closed))
     table.storage.faults["part-0.parquet"] = [slow]
     plan, report = table.plan(options=fast_options()), ScanReport()
-    batches = watched(report, Batches(plan, report), title="reading t", wanted=None)
+    batches = watched(report, plan, title="reading t", wanted=None)
     assert sum(batch.num_rows for batch in batches) == 4 * ROWS
     assert [found for found in seen if found.files_done == 0 and 0 < found.bytes_fetched < found.bytes_expected]
 
@@ -117,10 +116,10 @@ def test_unstarted_and_empty_reads_draw_nothing(
     drawn = terminal(monkeypatch)
     for plan in (make_table(pa.schema([("a", pa.int64())])).plan(), table.plan(), table.plan(limit=0)):
         report = ScanReport()
-        batches = watched(report, Batches(plan, report), title="reading t", wanted=True)
+        batches = watched(report, plan, title="reading t", wanted=True)
         batches.close()
         del batches
-    empty = Batches(make_table(pa.schema([("a", pa.int64())])).plan(), report)
+    empty = make_table(pa.schema([("a", pa.int64())])).plan()
     assert list(watched(report, empty, title="reading t", wanted=True)) == []
     assert drawing() == []
     assert drawn.getvalue() == ""
@@ -170,7 +169,7 @@ def test_progress_counts_bytes_as_they_arrive(table: Table, monkeypatch: pytest.
 def test_last_update_comes_after_the_last_row_is_consumed(table: Table) -> None:
     seen: list[Progress] = []
     plan, report = table.plan(options=fast_options()), ScanReport()
-    batches = watched(report, Batches(plan, report), title="reading t", wanted=seen.append)
+    batches = watched(report, plan, title="reading t", wanted=seen.append)
     next(batches)
     wait_for(lambda: report.bytes == sum(task.size for task in plan.tasks))
     time.sleep(0.3)  # everything is decoded before the slow consumer takes more
@@ -198,7 +197,7 @@ def test_pickled_partition_has_no_progress_callback(table: Table) -> None:
 def test_bar_ends_when_the_read_is_closed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal(monkeypatch)
     plan, report = table.plan(options=fast_options()), ScanReport()
-    batches = watched(report, Batches(plan, report), title="reading t", wanted=True)
+    batches = watched(report, plan, title="reading t", wanted=True)
     next(batches)
     batches.close()
     # A second is allowed, because the machine may be busy with other tests.
@@ -236,9 +235,9 @@ def test_existing_wait_callback_is_called_and_kept() -> None:
     heard: list[str] = []
     report = ScanReport(on_wait=heard.append)
     bar = ProgressBar("t", report, draw=lambda state, closed: None, delay=0.0)
-    report.tell("busy")
+    tell_wait(report, "busy")
     bar.close()
-    report.tell("later")
+    tell_wait(report, "later")
     assert heard == ["busy", "later"]
 
 
@@ -246,7 +245,7 @@ def test_control_characters_of_a_server_are_escaped(monkeypatch: pytest.MonkeyPa
     drawn = terminal(monkeypatch)
     report = ScanReport()
     bar = ProgressBar("t\x1b[2J", report, delay=0.0)
-    report.tell("gone\x1b[31m\u202e. Trying again in 2 s.")
+    tell_wait(report, "gone\x1b[31m\u202e. Trying again in 2 s.")
     while "gone" not in drawn.getvalue():
         time.sleep(0.01)
     bar.close()
@@ -281,7 +280,7 @@ def test_progress_line_shows_rate_and_time_left() -> None:
 )
 def test_expected_bytes_are_estimated_from_finished_files(fetched: int, done: int, expected: int) -> None:
     report = ScanReport(bytes=fetched)
-    report.follow(lambda: (1, 4, done, 100))
+    follow_progress(report, lambda: (1, 4, done, 100))
 
     assert report.progress is not None
     assert report.progress.bytes_expected == expected
@@ -365,7 +364,7 @@ def test_reason_for_waiting_is_shown_while_it_applies(
     bar = ProgressBar("t\x1b[2J", report, draw=lambda *_: None, delay=0.0)
     assert bar._state() == (bar._title, None)
     assert "\x1b" not in bar._title
-    report.tell(reason)
+    tell_wait(report, reason)
     for later, is_shown in ((0.0, True), (1.99 + seconds, True), (2.0 + seconds, False)):
         now[0] = 100.0 + later
         assert bar._state()[0] == (f"{bar._title}: {reason}" if is_shown and reason else bar._title)
