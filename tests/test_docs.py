@@ -38,7 +38,7 @@ from delta_sharing_client.predicates.parse import OPERATORS
 from delta_sharing_client.spark.source_options import names as spark_options
 from delta_sharing_client.spark.types import to_spark_type
 from mock_server.config import from_yaml
-from mock_server.faults import FAULTS
+from mock_server.faults import FAULTS, Target
 from tests.examples import PAGES, Example, examples
 from tests.generated import check_generated
 from tests.versions import PANDAS
@@ -110,13 +110,16 @@ def test_feature_table_matches_the_code() -> None:
 
 
 def test_fault_table_matches_the_code() -> None:
-    lines = ["| fault | what goes wrong | target |", "|---|---|---|"]
-    for kind in FAULTS:
-        value = "=VALUE" if kind.required or kind.default is not None else ""
-        default = "" if kind.default is None else f" (VALUE: {kind.default:g})"
-        lines.append(f"| `{kind.name}{value}` | {kind.doc}{default} | {kind.target.value} |")
+    lines = []
+    for target in Target:
+        lines += [f"Faults of the target `{target.value}`:", "", "| fault | what goes wrong |", "|---|---|"]
+        for kind in FAULTS:
+            if kind.target is target:
+                value = "=N" if kind.required else "" if kind.default is None else f"={kind.default:g}"
+                lines.append(f"| `{kind.name}{value}` | {kind.doc.replace('VALUE', 'N')} |")
+        lines.append("")
 
-    check_generated(ROOT / "docs" / "server.md", "faults", "\n".join(lines) + "\n")
+    check_generated(ROOT / "docs" / "server.md", "faults", "\n".join(lines))
 
 
 @pytest.mark.skipif(PANDAS < 2, reason="the table has the time units of pandas 2")
