@@ -106,7 +106,7 @@ class ReadOptions:
         unpacks to far more than its size is decoded in smaller batches, so that memory stays below three times this
         number. A file with a single page that unpacks to more is refused.
     batch_rows:
-        Maximum number of rows in a record batch.
+        Maximum number of rows in a record batch; a batch without columns may have more.
     connect_timeout, read_timeout:
         Seconds to wait for a connection, and for the next bytes of a response.
     max_attempts:

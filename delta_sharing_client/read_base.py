@@ -262,11 +262,7 @@ class Read:
         >>> table.scan().count()
         2755
         """
-        # Only a complete listing shows whether the log states all counts, or whether files must be read.
-        plan = self.select().plan()
-        if plan.known_rows is not None and not plan.has_vectors:
-            return plan.known_rows
-        with self._run(plan) as batches:
+        with self._run(self.select()._stream()) as batches:
             return sum(batch.num_rows for batch in batches)
 
     def __getstate__(self) -> dict[str, object]:

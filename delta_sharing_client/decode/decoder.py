@@ -590,6 +590,10 @@ def _part(raw: pa.RecordBatch | None, start: int, rows: int) -> pa.RecordBatch |
     return raw.take(pa.array(np.arange(start, start + rows)))
 
 
+MOST_WITHOUT_COLUMNS = 1 << 24
+"""The maximum number of rows in a batch without columns."""
+
+
 def rows_without_columns(rows: int) -> pa.RecordBatch:
     """Return a batch of ``rows`` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
@@ -599,9 +603,11 @@ def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> I
     """Yield the rows of tasks with only constant columns, without reading their files.
 
     ``counted`` has the tasks and their numbers of rows. Rows of several tasks share a batch. The predicate is evaluated
-    once per task, because all of its rows are the same, and not at all for a task without rows. Errors name the file.
+    once per task, because all of its rows are the same, and not at all for a task without rows. Rows without columns
+    take no memory: their batches have up to ``MOST_WITHOUT_COLUMNS`` rows. Errors name the file.
     """
     counted = list(counted)
+    output = shape.context.output
     try:
         matching: Iterable[_Repeated] = _matching(shape, counted)
     except DeltaSharingError:
@@ -609,20 +615,20 @@ def constant_batches(shape: Shape, counted: Iterable[tuple[FileTask, int]]) -> I
         matching = itertools.chain.from_iterable(_matching(shape, [each]) for each in counted)
     held: list[_Repeated] = []
     rows_held = bytes_held = 0
-    most_rows, most_bytes = shape.context.options.batch_rows, _most_bytes(shape)
+    most_rows, most_bytes = shape.context.options.batch_rows if output else MOST_WITHOUT_COLUMNS, _most_bytes(shape)
     for constants, rows in matching:
-        width = _text_bytes(constants)
+        width = _text_bytes(constants) if output else 0
         while rows:
             room = min(most_rows - rows_held, (most_bytes - bytes_held) // max(width, 1))
             if room <= 0 and held:
-                yield _constant_batch(shape.context.output, held)
+                yield _constant_batch(output, held)
                 held, rows_held, bytes_held = [], 0, 0
                 continue
             taken = min(rows, max(room, 1))
             held.append((constants, taken))
             rows, rows_held, bytes_held = rows - taken, rows_held + taken, bytes_held + taken * width
     if held:
-        yield _constant_batch(shape.context.output, held)
+        yield _constant_batch(output, held)
 
 
 _Repeated = tuple[dict[str, object], int]
@@ -632,6 +638,9 @@ _Repeated = tuple[dict[str, object], int]
 def _matching(shape: Shape, counted: Sequence[tuple[FileTask, int]]) -> list[_Repeated]:
     """Return the tasks that have rows and match, as constants and numbers of rows. If there is only one task, an error
     names its file."""
+    if not shape.columns:
+        rows = sum(rows for _, rows in counted)
+        return [({}, rows)] if rows else []
     try:
         constants_and_rows = [(shape.constants(task), rows) for task, rows in counted]
         constants_and_rows = [each for each in constants_and_rows if each[1]]

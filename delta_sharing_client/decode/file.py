@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from delta_sharing_client.decode.decoder import constant_batches
+from delta_sharing_client.decode.decoder import MOST_WITHOUT_COLUMNS, constant_batches
 from delta_sharing_client.decode.file_bytes import gather
 from delta_sharing_client.decode.file_read import FileRead, Shared, Unit, begin
 from delta_sharing_client.decode.layout import Shape
@@ -17,8 +17,9 @@ from delta_sharing_client.fetch.source import Attempt
 from delta_sharing_client.parquet.footer import parse_footer
 from delta_sharing_client.plan.tasks import FileTask
 
-# Constant rows are sent at once if they have at most this many rows and bytes.
+# Constant rows are sent at once if they have at most this many rows and bytes; without columns, they take no memory.
 _FEW_ROWS = 262_144
+_FEW_WITHOUT_COLUMNS = 64 * MOST_WITHOUT_COLUMNS
 _FEW_BYTES = 4 * 1024 * 1024
 # The constant rows of more files than this are created on a decoding thread, not on the event loop.
 _FEW_FILES = 20
@@ -75,9 +76,10 @@ async def _read(read: FileRead, rows: FileRows) -> None:
 
 async def _send_constants(read: FileRead, counted: Sequence[tuple[FileTask, int]], rows: FileRows) -> None:
     """Send the given number of rows for each file, with a constant value in each column."""
-    batches = constant_batches(read.shared.shape, counted)
+    shape = read.shared.shape
+    batches, few = constant_batches(shape, counted), _FEW_ROWS if shape.context.output else _FEW_WITHOUT_COLUMNS
     # Creating the rows of many files on the event loop would delay a cancellation.
-    first = functools.partial(begin, batches, _FEW_BYTES, _FEW_ROWS)
+    first = functools.partial(begin, batches, _FEW_BYTES, few)
     decoded = await read.in_thread(first) if len(counted) > _FEW_FILES else first()
     if decoded.rest is None:
         rows.send(decoded.batches, nothing)

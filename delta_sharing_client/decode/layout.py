@@ -77,6 +77,7 @@ class Shape:
         ]
         constant = _CONSTANT | {Origin.CHANGE_TYPE}
         self._constant = [column for column in self.columns if column.origin in constant]
+        self._has_type = Origin.CHANGE_TYPE in self.origins
         self._in_files = not self.origins.isdisjoint({Origin.FILE, *ROW_LINEAGE})
         self._last: tuple[tuple[object, ...], pa.Schema, Alignment] | None = None
 
@@ -97,7 +98,7 @@ class Shape:
         return self._in_files or bool(self.untold(task)) or self._reads_type(task) or bool(task.equality)
 
     def _reads_type(self, task: FileTask) -> bool:
-        return Origin.CHANGE_TYPE in self.origins and not _has_constant_type(task)
+        return self._has_type and not _has_constant_type(task)
 
     def untold(self, task: FileTask) -> frozenset[str]:
         """Return the partition columns without a value in the file's action; they are read from the file like other
@@ -106,6 +107,8 @@ class Shape:
         The file has them if it is older than the table's partitioning, or if its writer stores them anyway; otherwise
         they are null: Delta Lake for Spark omits nulls in tombstones, other writers also in added files.
         """
+        if not self._partitions:
+            return frozenset()
         values = task.partition_values
         return frozenset(name for name, field in self._partitions if not self._has_value(field, values))
 
@@ -116,7 +119,7 @@ class Shape:
             return True
         if not self.context.filters:
             return False
-        is_constant = Origin.CHANGE_TYPE in self.origins and _has_constant_type(task)
+        is_constant = self._has_type and _has_constant_type(task)
         constant = _CONSTANT | {Origin.CHANGE_TYPE} if is_constant else _CONSTANT
         untold = self.untold(task)
         return any(column.origin not in constant or column.name in untold for column in self.context.filters)

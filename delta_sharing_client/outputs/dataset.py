@@ -274,6 +274,11 @@ class SharedScanner:
         return read
 
     def _queried(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        # Rows without columns take no memory, but those of the query may.
+        parts = sliced([batch], None if batch.num_columns else self._batch_rows)
+        return [found for part in parts for found in self._queried_part(part)]
+
+    def _queried_part(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if self._counting is not None and self._counting in self._asked:
             batch = with_counting(batch, self._counting)
         if self._condition is None and self._plain == list(self._asked) == batch.schema.names:

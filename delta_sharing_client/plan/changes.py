@@ -37,7 +37,7 @@ from delta_sharing_client.errors import ProtocolError, SchemaChangeError, Unsupp
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.read_columns import CHANGE_FIELDS
 from delta_sharing_client.plan.read_request import ChangesRequest, TableState
-from delta_sharing_client.plan.snapshot_files import FilePlanner, vector_ref
+from delta_sharing_client.plan.snapshot_files import FilePlanner, in_blocks, vector_ref
 from delta_sharing_client.plan.tasks import Change, ChangeKind, DeletionVectorRef, FileTask, ScanPlan, ScanStream
 
 
@@ -82,7 +82,7 @@ def plan_changes(
         history.check(table.name)
     last = None if request.of_view else max(files, default=None)
     planner = FilePlanner(dataclasses.replace(table, version=last, metadata=history.end), request, options)
-    return planner.stream(_tasks(planner, files, request, table.name)).whole()
+    return planner.stream(in_blocks(_tasks(planner, files, request, table.name))).whole()
 
 
 def stream_changes(
@@ -96,12 +96,12 @@ def stream_changes(
     the files raises the errors of ``plan_changes``.
     """
     planner = FilePlanner(table, request, options)
-    return planner.stream(_tasks_of_parts(planner, parts, request, table))
+    return planner.stream(_blocks_of_parts(planner, parts, request, table))
 
 
-def _tasks_of_parts(
+def _blocks_of_parts(
     planner: FilePlanner, parts: Iterable[FeedPart], request: ChangesRequest, table: TableState
-) -> Generator[FileTask, None, None]:
+) -> Generator[list[FileTask], None, None]:
     history: _Descriptions | None = None
     is_checked = not _is_about_changes_alone(request)
     for part in parts:
@@ -112,7 +112,7 @@ def _tasks_of_parts(
         files = _by_moment(part.actions, history, request, table.name)
         # If one schema does not fit all rows, only the complete history shows at which version to split.
         if not is_checked or history.breaks_before(table.metadata, table.name) is None:
-            yield from _tasks(planner, files, request, table.name)
+            yield from in_blocks(_tasks(planner, files, request, table.name))
         if planner.is_full:
             return
     if is_checked and history is not None:
@@ -137,7 +137,7 @@ def _by_moment(
 
 def _tasks(
     planner: FilePlanner, files: dict[int, list[SharedFile]], request: ChangesRequest, table: str
-) -> Generator[FileTask, None, None]:
+) -> Iterator[FileTask]:
     for version in sorted(files):
         # Planned actions are dropped: they are no longer needed, and take most of the memory of a long feed.
         listed = files.pop(version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import cast
 
 from delta_sharing_client.delta.actions import AddFile, FileAction, SharedFile
@@ -60,17 +60,37 @@ def stream_snapshot(
     return planner.stream(_wanted(planner, blocks))
 
 
-def _wanted(planner: FilePlanner, blocks: Iterable[Sequence[SharedFile]]) -> Generator[FileTask, None, None]:
+def _wanted(planner: FilePlanner, blocks: Iterable[Sequence[SharedFile]]) -> Generator[list[FileTask], None, None]:
     for files in blocks:
         if planner.takes_all and not any(map(_vector_of, files)):
-            yield from planner.plain_tasks(files)
+            yield planner.plain_tasks(files)
             continue
-        for file in files:
-            task = planner.consider(file, without=vector_ref(file))
-            if task is not None:
-                yield task
-            elif planner.has_enough:
-                return
+        yield from in_blocks(_considered(planner, files))
+        if planner.has_enough:
+            return
+
+
+def _considered(planner: FilePlanner, files: Sequence[SharedFile]) -> Iterator[FileTask]:
+    for file in files:
+        task = planner.consider(file, without=vector_ref(file))
+        if task is not None:
+            yield task
+        elif planner.has_enough:
+            return
+
+
+def in_blocks(tasks: Iterable[FileTask]) -> Generator[list[FileTask], None, None]:
+    """Yield ``tasks`` in blocks; those before an error are yielded before it is raised."""
+    block: list[FileTask] = []
+    try:
+        for task in tasks:
+            block.append(task)
+            if len(block) == _BLOCK:
+                full, block = block, []
+                yield full
+    finally:
+        if block:
+            yield block
 
 
 class FilePlanner:
@@ -146,10 +166,10 @@ class FilePlanner:
         """Whether the files so far have all rows of the limit."""
         return self._left is not None and self._left <= 0
 
-    def stream(self, tasks: Generator[FileTask, None, None]) -> ScanStream:
-        """Return the plan of ``tasks``, which must come from this planner."""
+    def stream(self, blocks: Generator[list[FileTask], None, None]) -> ScanStream:
+        """Return the plan of the tasks in ``blocks``, which must come from this planner."""
         return ScanStream(
-            context=self._context, files=tasks, skipped=self._skips, limit=self._limit, notes=self._context.notes
+            context=self._context, blocks=blocks, skipped=self._skips, limit=self._limit, notes=self._context.notes
         )
 
     def _skips(self) -> SkippedFiles:
@@ -203,6 +223,8 @@ _NO_VALUES: PartitionValues = {}
 _REMEMBERED = 1 << 14
 # After the limit is reached, this many more files are read before the listing is cancelled.
 _LISTED_IN_VAIN = 1000
+# The maximum number of files that are considered before the first of them is read.
+_BLOCK = 256
 
 
 def scan_context(table: TableState, request: ScanRequest | ChangesRequest, options: ReadOptions) -> ScanContext:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Union
@@ -330,7 +331,7 @@ class Plan(abc.ABC):
 
     def every_file(self) -> Iterator[FileTask]:
         """Return all files in the order of their rows, as they are listed. Raises the errors of the listing."""
-        return iter(self.tasks)
+        return iter(self.tasks) if self.pending is None else itertools.chain.from_iterable(self.pending.blocks)
 
     @abc.abstractmethod
     def whole(self) -> ScanPlan:
@@ -339,7 +340,7 @@ class Plan(abc.ABC):
     def close(self) -> None:
         """Cancel the rest of the listing; call it on the thread that takes the files."""
         if self.pending is not None:
-            self.pending.files.close()
+            self.pending.blocks.close()
             self.pending.release()
 
 
@@ -378,11 +379,6 @@ class ScanPlan(Plan):
         return sum(max(0, task.size) for task in self.tasks)
 
     @property
-    def has_vectors(self) -> bool:
-        """Whether any file has deletion vectors."""
-        return any(task.has_vector for task in self.tasks)
-
-    @property
     def known_rows(self) -> int | None:
         """As in ``Plan``: known if the log states the number of rows of every file, and nothing filters them."""
         if self.context.skipping is not None:
@@ -407,18 +403,18 @@ class ScanStream(Plan):
     ----------
     notes:
         Sentences about data that may be missing; more may be added while files are listed.
-    files:
-        The files to read, in the order of their rows, as they are listed. The iterator raises the errors of the
-        listing, so the plan is complete only once it is exhausted.
+    blocks:
+        The files to read, in the order of their rows, in blocks as they are listed. The iterator raises the errors of
+        the listing, so the plan is complete only once it is exhausted.
     skipped:
         Returns the numbers of files that were skipped so far.
     release:
         Releases the resources of the listing.
     break_off:
-        Makes ``files`` raise instead of waiting for more; callable from any thread.
+        Makes ``blocks`` raise instead of waiting for more; callable from any thread.
     """
 
-    files: Generator[FileTask, None, None]
+    blocks: Generator[Sequence[FileTask], None, None]
     skipped: Callable[[], SkippedFiles]
     release: Callable[[], None] = lambda: None
     break_off: Callable[[], None] = lambda: None
@@ -427,13 +423,10 @@ class ScanStream(Plan):
     def pending(self) -> ScanStream:
         return self
 
-    def every_file(self) -> Iterator[FileTask]:
-        return self.files
-
     def whole(self) -> ScanPlan:
         began = time.perf_counter()
         try:
-            tasks = list(map(SharedValues(), self.files))
+            tasks = list(map(SharedValues(), self.every_file()))
         finally:
             self.close()
         return ScanPlan(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from delta_sharing_client.fetch.report import ScanReport, add_counts, add_seconds
 from delta_sharing_client.fetch.waiting import until
@@ -27,6 +28,7 @@ _AHEAD = 16_384
 # The same for a read with a limit, which the first files may reach: listing this many more costs less than a broken
 # connection.
 _AHEAD_OF_LIMIT = 1_000
+_has_vector, _size_of = operator.attrgetter("has_vector"), operator.attrgetter("size")
 
 
 class Listing:
@@ -45,7 +47,7 @@ class Listing:
         self._wake: Callable[[], None] | None = None
         self.files = len(plan.tasks)
         """The number of files that were listed so far."""
-        self.bytes = sum(task.size for task in plan.tasks if task.size > 0)
+        self.bytes = _bytes(plan.tasks)
         """Their total size in bytes."""
         self.files_done = self.bytes_done = 0
         """The number and the total size of the files of which the consumer has taken all rows."""
@@ -59,9 +61,8 @@ class Listing:
         """Start the listing; called on the loop. ``note`` is called with every file that has deletion vectors, before
         the file can be taken, possibly on another thread."""
         if self._stream is None:
-            for task in self._listed:
-                if task.has_vector:
-                    note(task)
+            for task in filter(_has_vector, self._listed):
+                note(task)
             return
         loop, stream, self._is_started = asyncio.get_running_loop(), self._stream, True
 
@@ -111,7 +112,7 @@ class Listing:
     def done(self, tasks: Sequence[FileTask]) -> None:
         """Count ``tasks`` as done: the consumer has taken all of their rows."""
         self.files_done += len(tasks)
-        self.bytes_done += sum(max(0, task.size) for task in tasks)
+        self.bytes_done += _bytes(tasks)
 
     def close(self) -> None:
         """Cancel the listing, from any thread, without waiting for its end."""
@@ -139,8 +140,8 @@ class Listing:
         assert self._wake is not None
         try:
             with contextlib.closing(stream):
-                for task in stream.files:
-                    self._add(task, note)
+                for tasks in stream.blocks:
+                    self._add(tasks, note)
                     if len(self._listed) >= self._most:
                         paused += self._wait_for_room()
                     if self._is_closed:
@@ -153,13 +154,13 @@ class Listing:
             self._is_over = True
             self._wake()
 
-    def _add(self, task: FileTask, note: Callable[[FileTask], None]) -> None:
-        if task.has_vector:
+    def _add(self, tasks: Sequence[FileTask], note: Callable[[FileTask], None]) -> None:
+        for task in filter(_has_vector, tasks):
             note(task)
-        self.files += 1
-        self.bytes += max(0, task.size)
-        self._listed.append(task)
-        # If the event is set, the reader will check for files again anyway.
+        self.files += len(tasks)
+        self.bytes += _bytes(tasks)
+        self._listed.extend(tasks)
+        # The reader is woken once for all files of a block. If the event is set, it will check for files again anyway.
         if not self._news.is_set():
             assert self._wake is not None
             self._wake()
@@ -174,3 +175,7 @@ class Listing:
                 self._room.get()
         self._is_full = False
         return time.perf_counter() - began
+
+
+def _bytes(tasks: Iterable[FileTask]) -> int:
+    return sum(size for size in map(_size_of, tasks) if size > 0)

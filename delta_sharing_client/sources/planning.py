@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import pyarrow as pa
 
@@ -23,6 +23,8 @@ from delta_sharing_client.plan.snapshot_files import plan_snapshot, scan_context
 from delta_sharing_client.plan.tasks import FileTask, Plan, ScanPlan, ScanStream
 from delta_sharing_client.sources.server_source import closed_by_errors
 from delta_sharing_client.sources.table_source import Feed, Files, Purpose, TableSource
+
+Blocks = Generator[Sequence[FileTask], None, None]
 
 
 def plan(source: TableSource, request: ScanRequest | ChangesRequest, purpose: Purpose = Purpose.READ) -> Plan:
@@ -48,7 +50,7 @@ def plan(source: TableSource, request: ScanRequest | ChangesRequest, purpose: Pu
         if isinstance(request, ChangesRequest):
             return _plan_feed(source, source.changes(request, purpose), request)
         stream = plan_files(source.files(request, purpose), request, source.options)
-    return dataclasses.replace(stream, files=_named(source, stream.files))
+    return dataclasses.replace(stream, blocks=_named(source, stream.blocks))
 
 
 def plan_files(files: Files, request: ScanRequest, options: ReadOptions) -> ScanStream:
@@ -75,18 +77,18 @@ def _plan_feed(source: TableSource, feed: Feed, request: ChangesRequest) -> Plan
         with contextlib.suppress(DeltaSharingError):
             stream = stream_changes(windows.state, windows.parts, request, source.options)
             feed.close()
-            files = _named(source, stream.files)
-            return dataclasses.replace(stream, files=files, access=feed.access, break_off=windows.break_off)
+            blocks = _named(source, stream.blocks)
+            return dataclasses.replace(stream, blocks=blocks, access=feed.access, break_off=windows.break_off)
     with contextlib.closing(feed):
         request = dataclasses.replace(request, of_view=feed.is_view)
         return dataclasses.replace(plan_changes(feed.state, feed.actions, request, source.options), access=feed.access)
 
 
-def _named(source: TableSource, files: Generator[FileTask, None, None]) -> Generator[FileTask, None, None]:
-    """Yield ``files``, and add the table to their errors, which can occur long after the query."""
+def _named(source: TableSource, blocks: Blocks) -> Blocks:
+    """Yield ``blocks``, and add the table to their errors, which can occur long after the query."""
     try:
-        with contextlib.closing(files):
-            yield from files
+        with contextlib.closing(blocks):
+            yield from blocks
     except DeltaSharingError:
         # This does not enclose the whole generator, because the garbage collector may close it in a different context.
         with source.about():

@@ -527,14 +527,22 @@ def constants(rows: list[tuple[str, int]], *, kind: pa.DataType | None = None, *
         ([], []),
     ],
 )
-def test_rows_of_files_are_combined_into_batches(files: list[tuple[str, int]], batches: list[int]) -> None:
+def test_rows_of_files_are_combined_into_batches(
+    monkeypatch: pytest.MonkeyPatch, files: list[tuple[str, int]], batches: list[int]
+) -> None:
     shape, counted = constants(files, kind=pa.int32(), batch_rows=10)
     combined = list(decoder.constant_batches(shape, counted))
     assert [batch.num_rows for batch in combined] == batches
     rows = [row["p"] for batch in combined for row in batch.to_pylist()]
     assert rows == [int(value) for value, count in files for _ in range(count)]
-    shape, counted = constants(files, kind=pa.int32(), batch_rows=10, columns=[])
-    assert [batch.num_rows for batch in decoder.constant_batches(shape, counted)] == batches
+    # Rows without columns take no memory, so only the type of Arrow's counts limits their number.
+    whole = [rows] if (rows := sum(count for _, count in files)) else []
+    for condition in ({}, {"filter": col("p") > 0}):
+        shape, counted = constants(files, kind=pa.int32(), batch_rows=7, columns=[], **condition)
+        assert [batch.num_rows for batch in decoder.constant_batches(shape, counted)] == whole
+        with monkeypatch.context() as patch:
+            patch.setattr(decoder, "MOST_WITHOUT_COLUMNS", 10)
+            assert [batch.num_rows for batch in decoder.constant_batches(shape, counted)] == batches
 
 
 @pytest.mark.parametrize(

@@ -521,7 +521,7 @@ def streamed(*parts: FeedPart, end: Metadata | None = None, **request: Any) -> S
 
 
 def versions(stream: ScanStream) -> list[int]:
-    return [task.change.commit_version for task in stream.files if task.change is not None]
+    return [task.change.commit_version for task in stream.every_file() if task.change is not None]
 
 
 def parts_of_one_file(feed: Feed, listed: list[int]) -> list[FeedPart]:
@@ -537,7 +537,7 @@ def parts_of_one_file(feed: Feed, listed: list[int]) -> list[FeedPart]:
 def test_parts_are_planned_as_they_are_listed(feed: Feed) -> None:
     listed: list[int] = []
     stream = streamed(*parts_of_one_file(feed, listed))
-    first = next(stream.files)
+    first = next(stream.every_file())
     assert (first.change, listed) == (Change(ChangeKind.INSERT, 1, TIME + 1), [1])
     assert versions(stream) == [2, 3]
 
@@ -576,7 +576,7 @@ def test_rows_before_a_schema_error_are_not_returned(feed: Feed) -> None:
     actions = [feed.add(1, "a", [1])]
     stream = streamed(FeedPart(None, before, actions), FeedPart(2, after, []))
     with pytest.raises(SchemaChangeError, match="in version 2"):
-        next(stream.files)
+        next(stream.every_file())
 
 
 def test_feed_must_end_with_the_schema_of_the_table(feed: Feed) -> None:

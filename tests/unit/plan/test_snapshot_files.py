@@ -22,7 +22,7 @@ from delta_sharing_client.plan import snapshot_files
 from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.plan.snapshot_files import plan_snapshot, stream_snapshot, vector_ref
 from delta_sharing_client.plan.tasks import RowLineage, ScanPlan, SkippedFiles
-from delta_sharing_client.predicates.tree import col
+from delta_sharing_client.predicates.tree import Expression, col
 from tests.unit.storages import fast_options, metadata, table_state
 from tests.vectors import encode_inline
 
@@ -170,6 +170,30 @@ def test_listing_ends_after_a_thousand_unneeded_files(more: int) -> None:
     assert scan_plan.skipped == SkippedFiles(
         by_limit=min(more, 1000), bytes=10 * min(more, 1000), is_cut=more >= 1000
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", [None, col("a") > 3])
+def test_files_before_an_error_are_in_a_block_of_their_own(condition: Expression | None) -> None:
+    files = [file(str(number)) for number in range(300)]
+    broken = changed(file("broken"), partition_values={"p": "x"}, base_row_id=None)
+    table = dataclasses.replace(TABLE, row_lineage=RowLineage(row_id=None, row_update=None))
+    known = [changed(each, base_row_id=1, default_row_commit_version=1) for each in files]
+    request = ScanRequest(filter=condition, row_lineage=True)
+    stream = stream_snapshot(table, [[*known, broken, file("after")]], request, fast_options())
+    sizes = []
+    with pytest.raises(DataError, match="without one"):
+        sizes.extend(len(block) for block in stream.blocks)
+    assert (sizes, next(stream.blocks, None)) == ([256, 44], None)
+
+
+@pytest.mark.parametrize("request_", [{}, {"filter": col("a") > 3}])
+def test_closed_stream_of_blocks_lists_no_more(request_: dict[str, Any]) -> None:
+    listed = [[file(str(number)) for number in range(start, start + 600)] for start in (0, 600)]
+    blocks = iter(listed)
+    stream = stream_snapshot(TABLE, blocks, ScanRequest(**request_), fast_options())
+    assert len(next(stream.blocks)) == (256 if request_ else 600)
+    stream.close()
+    assert next(blocks) is listed[1]
 
 
 def test_filtered_out_files_do_not_end_the_listing() -> None:

@@ -135,11 +135,6 @@ def test_row_count_of_a_filtered_plan_is_unknown() -> None:
     assert plan(task(), request=ScanRequest(filter=col("a") > 1)).known_rows is None
 
 
-def test_plan_has_vectors_if_one_file_has() -> None:
-    assert not plan(task(), task()).has_vectors
-    assert plan(task(), task(only=removed(1))).has_vectors
-
-
 # === Files that are still being listed ===
 
 
@@ -148,15 +143,15 @@ def test_whole_listing_keeps_its_totals_and_is_released(breaks: bool) -> None:
     events: list[str] = []
     notes: list[str] = []
 
-    def files() -> Generator[FileTask, None, None]:
-        yield task()
+    def blocks() -> Generator[list[FileTask], None, None]:
+        yield [task()]
         notes.append("Something is missing.")
         if breaks:
             raise OSError("cut")
-        yield task(rows=5)
+        yield [task(rows=5), task(rows=6)]
 
     stream = ScanStream(
-        context=plan().context, files=files(), skipped=lambda: SkippedFiles(by_limit=2), limit=3, access="by hand",
+        context=plan().context, blocks=blocks(), skipped=lambda: SkippedFiles(by_limit=2), limit=3, access="by hand",
         table_files=6, notes=notes, release=lambda: events.append("released"),
     )  # fmt: skip
     if breaks:
@@ -164,7 +159,7 @@ def test_whole_listing_keeps_its_totals_and_is_released(breaks: bool) -> None:
             stream.whole()
     else:
         listed = stream.whole()
-        assert [listed_task.num_records for listed_task in listed.tasks] == [4, 5]
+        assert [listed_task.num_records for listed_task in listed.tasks] == [4, 5, 6]
         assert (listed.limit, listed.access, listed.table_files) == (3, "by hand", 6)
         assert (listed.skipped.files, listed.notes) == (2, ("Something is missing.",))
         assert 0 < listed.plan_seconds < 600
@@ -174,16 +169,16 @@ def test_whole_listing_keeps_its_totals_and_is_released(breaks: bool) -> None:
 def test_closed_listing_ends_and_is_released() -> None:
     events: list[str] = []
 
-    def files() -> Generator[FileTask, None, None]:
+    def blocks() -> Generator[list[FileTask], None, None]:
         try:
-            yield task()
+            yield [task()]
         finally:
             events.append("ended")
 
     stream = ScanStream(
-        context=plan().context, files=files(), skipped=SkippedFiles, release=lambda: events.append("released")
+        context=plan().context, blocks=blocks(), skipped=SkippedFiles, release=lambda: events.append("released")
     )
-    assert next(stream.files).num_records == 4
+    assert next(stream.every_file()).num_records == 4
     stream.close()
     assert events == ["ended", "released"]
 

@@ -147,7 +147,7 @@ def test_sizes_of_windows_are_limited(
     shared = table(6_000).changes(0, columns=["number"])
     stream = shared._stream()
     assert isinstance(stream, ScanStream)
-    assert sum(task.num_records or 0 for task in stream.files) == 6_000 * ROWS
+    assert sum(task.num_records or 0 for task in stream.every_file()) == 6_000 * ROWS
     assert sum(sizes) == 6_000
     assert max(sizes) <= 400
     # One request for the feed, one for its end, and one for each window.
@@ -416,7 +416,7 @@ def test_url_is_renewed_by_listing_only_the_files_window(listed: Any, set_few: C
     changes = table(200).changes(0)
     stream = changes._stream()
     assert isinstance(stream, ScanStream)
-    tasks = list(stream.files)
+    tasks = list(stream.every_file())
     earlier = len(server.feeds)
     for place in (stream.context.place, pickle.loads(pickle.dumps(stream.context.place))):
         urls = place.urls

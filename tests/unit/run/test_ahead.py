@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import types
 from collections.abc import Callable, Generator, Sequence
@@ -55,18 +56,18 @@ class Streamed:
         self.stream = ScanStream(
             context=cast("Any", None),
             limit=limit,
-            files=self._files(),
+            blocks=self._files(),
             skipped=lambda: SkippedFiles(by_limit=3),
             release=lambda: self.ends.append("released"),
             break_off=lambda: (self.ends.append("broken off"), self.go.set())[0],
         )
 
-    def _files(self) -> Generator[FileTask, None, None]:
+    def _files(self) -> Generator[list[FileTask], None, None]:
         for number, each in enumerate(self.tasks):
             if number == self.held:
                 self.go.wait(HANGS)
             self.taken += 1
-            yield each
+            yield [each]
         if self.error is not None:
             raise self.error
 
@@ -124,6 +125,28 @@ def test_listing_of_a_stream_counts_files_and_bytes() -> None:
     assert report.files_skipped == 3
     assert report.seconds["plan"] > 0
     assert source.ends == ["released"]
+
+
+def test_loop_is_woken_once_for_a_block_of_files() -> None:
+    tasks = [task(number) for number in range(100)]
+    source = Streamed(tasks)
+    source.stream = dataclasses.replace(source.stream, blocks=(block for block in (tasks[:60], tasks[60:])))
+
+    async def read() -> None:
+        listing, wakes = Listing(source.stream), 0
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+
+        def counting(*call: Any, **options: Any) -> Any:
+            nonlocal wakes
+            wakes += 1
+            return soon(*call, **options)
+
+        asyncio.get_running_loop().call_soon_threadsafe = counting  # type: ignore[method-assign]
+        listing.start(lambda each: None, ScanReport())
+        assert await rest_of(listing) == [each.key for each in tasks]
+        assert 1 <= wakes <= 3  # two blocks, and the end
+
+    run(read())
 
 
 def test_error_is_raised_after_the_files_listed_before_it() -> None:

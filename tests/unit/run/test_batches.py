@@ -512,7 +512,7 @@ def test_read_cancelled_before_its_first_step_closes_its_listing(large: Table) -
     """The start and the cancellation are queued on the loop before it runs either."""
     plan, closed = large.plan(options=fast_options()), threading.Event()
     stream = ScanStream(
-        context=plan.context, files=(task for task in plan.tasks), skipped=SkippedFiles, release=closed.set
+        context=plan.context, blocks=([task] for task in plan.tasks), skipped=SkippedFiles, release=closed.set
     )
     read, events = _Read(stream, ScanReport()), []
     busy = threading.Event()
