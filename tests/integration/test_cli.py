@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import resource
@@ -59,6 +58,8 @@ def test_listings_have_text_and_json_formats(run: Callable[..., str]) -> None:
     assert [item["table"] for item in json.loads(run("--json", "tables"))] == ["s.1.d.t", "s.1.d.many", "s.1.e.many"]
     assert [item["name"] for item in json.loads(run("tables", "S.1.e", "--json"))] == ["many"]
     assert len(json.loads(run("tables", "s.1", "--json"))) == 3
+    assert [line.split()[0] for line in run("tables").splitlines()] == ["table", "s.1.d.t", "s.1.d.many", "s.1.e.many"]
+    assert json.loads(run("share", "s.1", "--json"))["name"] == "s.1"
     none: dict[str, list[str]] = {"volumes": [], "models": [], "skills": []}
     expected = {"d": {"tables": ["t", "many"], **none}, "e": {"tables": ["many"], **none}}
     assert json.loads(run("ls", "--json")) == {"s.1": expected}
@@ -234,24 +235,17 @@ def test_closed_pipe_ends_a_long_read_with_code_141(serve: Callable[..., Any], t
         numbers = np.random.default_rng(0).integers(0, 1 << 60, 1_000_000)
         deltalake.write_deltalake(tmp_path / "large", pa.table({"number": numbers}), mode="append")
     server = serve(tables={"s.1.d.large": tmp_path / "large"})
-    reads = []
-    for _ in range(2):
-        command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.large"]
-        reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain())
-        head = subprocess.Popen(["head", "-1"], stdin=reader.stdout, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.large"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as reader,
+        subprocess.Popen(["head", "-1"], stdin=reader.stdout, stdout=subprocess.PIPE) as head,
+    ):
         assert reader.stdout is not None
         reader.stdout.close()  # only head holds the read end of the pipe now
-        reads.append((reader, head))
-    try:
-        for reader, head in reads:
-            assert head.communicate(timeout=60)[0] == b'"number"\n'
-            assert reader.wait(30) == 141
-            assert reader.stderr is not None
-            assert reader.stderr.read() == b""
-    finally:
-        for process in itertools.chain.from_iterable(reads):
-            process.kill()
-            process.communicate()
+        assert head.communicate(timeout=60)[0] == b'"number"\n'
+        assert reader.wait(30) == 141
+        assert reader.stderr is not None
+        assert reader.stderr.read() == b""
 
 
 def _plain() -> dict[str, str]:

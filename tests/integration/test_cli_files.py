@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,7 +66,10 @@ def test_ls_lists_directories(run: Callable[..., tuple[int, str, str]]) -> None:
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [["deep/er/"], ["deep/c#1", "7"], ["deep/d", "9"]]
     assert json.loads(run("ls", "s.1.d.docs/deep/c#1", "--json")[1])[0]["size"] == 7
     code, out, _ = run("ls", "s.1.d.docs", "-R")
-    assert sorted(line.split()[-1] for line in out.splitlines()) == ["a.csv", "deep/c#1", "deep/d", "deep/er/b.txt"]
+    lines = [re.fullmatch(r" +(\d+)  (\d{4}-\d\d-\d\dT\S+Z) +(\S+)", line) for line in sorted(out.splitlines())]
+    assert {line.groups()[::2] for line in lines if line} == {
+        ("8", "deep/er/b.txt"), ("5", "a.csv"), ("7", "deep/c#1"), ("9", "deep/d")
+    }  # fmt: skip
     assert [item["path"] for item in json.loads(run("ls", "s.1.d.churn/", "--version", "1", "--json")[1])] == [
         "MLmodel"
     ]

@@ -6,8 +6,6 @@ import copy
 import dataclasses
 import json
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -307,11 +305,6 @@ def test_missing_profile_directory_gives_an_empty_list(
     assert capsys.readouterr().out == "[]\n"
     assert main(["profile", "list"]) == 0
     assert "There are no profiles in" in capsys.readouterr().err
-
-
-def test_python_dash_m_runs_the_command(serve_demo: Any) -> None:
-    command = [sys.executable, "-m", "delta_sharing_client", "-p", str(serve_demo.profile_path), "count", NAME]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout == f"{ROWS}\n"
 
 
 # --- a read that fails ---

@@ -12,11 +12,9 @@ import pytest
 from deltalake import write_deltalake
 from mcp.client.client import Client
 
-from delta_sharing_client.cli import main
-from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.mcp import server as server_module
+from delta_sharing_client.errors import NotFoundError
 from delta_sharing_client.mcp.limits import Limits
-from delta_sharing_client.mcp.scope import EVERYTHING, Scope, ScopedClient
+from delta_sharing_client.mcp.scope import Scope, ScopedClient
 from delta_sharing_client.mcp.server import make_server
 from delta_sharing_client.mcp.tools import Tools
 from delta_sharing_client.options import ReadOptions
@@ -125,21 +123,3 @@ def test_whole_share_keeps_its_other_assets(served: Any) -> None:
         tools.read_file("hidden.d.files", "a.txt")
     with pytest.raises(NotFoundError, match="restricted to the share 'nope', but no such share"):
         Tools(ScopedClient(served.profile_path, ReadOptions(), Scope.of(("nope",), ())), Limits()).list_assets()
-
-
-def test_options_of_the_command_make_the_scope(serve_demo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    scopes: list[Any] = []
-    monkeypatch.setattr(server_module, "serve", lambda profile, limits, scope: scopes.append((limits, scope)))
-    profile = ("-p", str(serve_demo.profile_path), "mcp")
-    assert main(profile) == 0
-    options = ("--share", "A", "--table", "b.c.d", "--share", "e", "--max-rows", "3", "--max-megabytes", "4")
-    assert main((*profile, *options, "--max-seconds", "5")) == 0
-    assert scopes == [
-        (Limits(), EVERYTHING),
-        (Limits(rows=3, megabytes=4, seconds=5), Scope.of(("a", "E"), ("B.c.d",))),
-    ]
-    assert main((*profile, "--table", "b.c")) == 2
-    assert len(scopes) == 2
-    for wrong in (lambda: Scope.of(("a/b",), ()), lambda: Scope.of((), ("a",))):
-        with pytest.raises(UsageError):
-            wrong()

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-import typer
 
 # Imported first during a test, it would keep the functions of ``contents`` that the test replaces.
 import delta_sharing_client.client  # noqa: F401
@@ -23,15 +22,13 @@ from delta_sharing_client import durable
 from delta_sharing_client.cli import asset_files, commands, main, output, program, shares
 from delta_sharing_client.cli.program import ExitCode, Settings
 from delta_sharing_client.descriptions import describe_table
-from delta_sharing_client.errors import NotFoundError, UsageError
+from delta_sharing_client.errors import UsageError
 from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.mcp.scope import Scope
 from delta_sharing_client.options import ResponseFormat, TableFormat
 from delta_sharing_client.outputs import excel
 from delta_sharing_client.outputs.file_formats import FileFormat
-from delta_sharing_client.protocol.asset_kinds import KINDS
 from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
-from delta_sharing_client.sources import contents
 from delta_sharing_client.table import SharedTable
 
 NS = types.SimpleNamespace
@@ -235,7 +232,7 @@ def test_sql_prints_a_table_only_in_a_terminal(run: Run, monkeypatch: pytest.Mon
     for is_terminal in (True, False):
         monkeypatch.setattr(sys.stdout, "isatty", lambda is_terminal=is_terminal: is_terminal)
         for words, out in (
-            ("", "" if is_terminal else '"a"\n1\n2\n'), ("--format csv", '"a"\n1\n2\n'),
+            ("", "" if is_terminal else '"a"\n1\n2\n'), ("--format csv", '"a"\n1\n2\n'), ("--to -", '"a"\n1\n2\n'),
             ("--json", '{"a":1}\n{"a":2}\n'), (f"--to {tmp_path}/x.csv", ""),
         ):  # fmt: skip
             tables.clear()
@@ -334,60 +331,23 @@ class Asset(Recorder):
         )
 
 
-@pytest.mark.parametrize("noun", ["volume", "skill", "model"])
-def test_cat_reads_a_file_of_the_named_asset(run: Run, noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cat_passes_on_the_settings_of_the_store(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
     asset, opened = Asset(), []
-    versions = [NS(version=1), NS(version=2)]
-    model = Recorder(version=asset, alias=asset, versions=versions)
-    client = Recorder(volume=asset, skill=asset, model=model)
-    shared = {noun}
-    client._rest = NS(is_shared=lambda ref: ref.kind.noun in shared)  # type: ignore[attr-defined]
+    client = Recorder(volume=asset)
+    client._rest = NS(is_shared=lambda ref: True)  # type: ignore[attr-defined]
     monkeypatch.setattr(asset_files, "open_client", lambda *what, **how: (opened.append((what, how)), client)[1])
+    assert (
+        main(["cat", "p.share#a.b.c/x#y/z", *["--storage-option", "region=x=y", "--storage-option", "endpoint="]]) == 0
+    )
+    assert opened == [(("p.share",), {"storage_options": {"region": "x=y", "endpoint": ""}})]
+    assert asset.calls == [("open", "x#y/z", {})]
+    assert main(["cat", "a.b.c/x", "--storage-option", "=x"]) == ExitCode.USAGE
 
-    def cat(words: str, *, code: int = 0) -> tuple[str, str]:
-        client.calls.clear()
-        model.calls.clear()
-        monkeypatch.setattr(commands, "open_client", asset_files.open_client)
-        written = io.BytesIO()
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(cast("Any", written))))
-            assert main(["cat", *words.split()]) == code
-            if code == 0:
-                # The output is flushed now, because an error at the program's end could no longer be reported.
-                assert written.getvalue() == b"text of " + asset.calls[-1][1].encode()
-        return "", ""
 
-    for words, calls, of_model in (
-        ("a.b.c/x --version 2", ["model"], [("version", 2, {})]),
-        ("a.b.c/x --alias best", ["model"], [("alias", "best", {})]),
-        *([("a.b.c/x", [noun], [])] if noun != "model" else []),
-    ):
-        cat(words)
-        assert [call[0] for call in client.calls] == calls
-        assert str(client.calls[0][1]) == "a.b.c"
-        assert model.calls == of_model
-        assert asset.calls[-1] == ("open", "x", {})
-    shared.clear()
-    cat("a.b.c/x")
-    assert client.calls[0][0] == "volume"
-    shared |= {"volume", "skill", "model"}
-    cat("a.b.c/x")
-    assert client.calls[0][0] == "volume"
-    assert opened[-1] == ((None,), {"storage_options": {}})
-    cat("p.share#a.b.c/x#y/z --storage-option region=x=y --storage-option endpoint=")
-    assert opened[-1] == (("p.share",), {"storage_options": {"region": "x=y", "endpoint": ""}})
-    assert asset.calls[-1] == ("open", "x#y/z", {})
-    for words in (
-        "a.b.c/x --version 1 --alias b",
-        "a.b.c",
-        "a.b.c/x --storage-option x",
-        "a.b.c/x --storage-option =x",
-    ):
-        cat(words, code=ExitCode.USAGE)
-    shared -= {"volume", "skill"}
-    with pytest.raises(UsageError, match="Its versions: 1, 2"):
-        asset_files.open_files(PLAIN, "a.b.c", None, None)
-    versions.clear()
+def test_model_without_a_ready_version_has_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Recorder(model=Recorder(versions=[]))
+    client._rest = NS(is_shared=lambda ref: ref.kind.noun == "model")  # type: ignore[attr-defined]
+    monkeypatch.setattr(asset_files, "open_client", lambda *_, **__: client)
     with pytest.raises(UsageError, match="Its versions: none that is ready"):
         asset_files.open_files(PLAIN, "a.b.c", None, None)
 
@@ -411,107 +371,7 @@ def test_downloads_are_reported(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_directory_of_an_asset_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asset = Asset(StoredFile("p/x", 5, WHEN, '"e"'), StoredFile("p/y", 6))
-    folders = [{"name": "p/q", "type": "directory"}, {"name": "p/x", "type": "file"}]
-    asset._returns["filesystem"] = Recorder(ls=folders, isdir=lambda path: path == "p")
-    monkeypatch.setattr(asset_files, "open_files", lambda settings, text, *rest: (asset, text))
-    folder = {"path": "p/q/", "size": None}
-    files = [
-        {"path": "p/x", "size": 5, "modified": "2026-01-02T03:04:05Z", "etag": '"e"'},
-        {"path": "p/y", "size": 6, "modified": None, "etag": None},
-    ]
-    for path, recursive, expected in (
-        ("", False, [folder, *files]), ("p", False, [folder, *files]), ("p/x", False, files), ("p", True, files)
-    ):  # fmt: skip
-        asset_files.list_files(AS_JSON, path, recursive=recursive)
-        assert json.loads(capsys.readouterr().out) == expected
-        assert asset.calls[-1] == ("files", path, {"recursive": recursive})
-    asset_files.list_files(PLAIN, "p", recursive=False)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[:3] == [["path", "size", "modified"], ["p/q/"], ["p/x", "5", "2026-01-02T03:04:05Z"]]
-    asset_files.list_files(PLAIN, "p", recursive=True)
-    out = capsys.readouterr().out.splitlines()
-    assert out == [f"{5:>14}  {'2026-01-02T03:04:05Z':<27}  p/x", f"{6:>14}  {'':<27}  p/y"]
-    assert asset.calls[-1] == ("files", "p", {})
-
-
 # --- listings ---
-
-
-def named(**facts: Any) -> Any:
-    return NS(**facts)
-
-
-def test_listing_commands_pass_on_share_and_schema(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        contents, "share_and_schema", lambda rest, where: (where.partition(".")[0], where.partition(".")[2] or None)
-    )
-
-    class Table:
-        share, schema, name, id = "a", "b", "c", "i"
-
-        def __str__(self) -> str:
-            return "a.b.c"
-
-    client = Recorder(
-        list_all_tables=[Table()], list_tables=[Table()],
-        get_share=named(name="s", id="i", display_name="S", comment="c", properties={"k": "v"}),
-    )  # fmt: skip
-    row = {"table": "a.b.c", "share": "a", "schema": "b", "name": "c", "id": "i"}
-    for where, call in (
-        ("", ("list_all_tables", {})), ("a", ("list_all_tables", "a", {})), ("a.b", ("list_tables", "a.b", {}))
-    ):  # fmt: skip
-        assert json.loads(run(f"--json tables {where}", client)[0]) == [row]
-        assert client.calls[-1] == call
-    assert run("tables", client)[0].split() == ["table", "id", "a.b.c", "i"]
-    assert json.loads(run("--json share s", client)[0]) == {
-        "name": "s", "id": "i", "displayName": "S", "comment": "c", "properties": {"k": "v"}
-    }  # fmt: skip
-
-
-def test_describe_options_are_mutually_exclusive() -> None:
-    every = ["table", "volume", "model", "skill"]
-    for (version, timestamp, alias, kind), expected in (
-        ((None, None, None, None), every),
-        (("1", None, None, None), ["table", "model"]),
-        ((None, "t", None, None), ["table"]),
-        ((None, None, "a", None), ["model"]),
-        (("1", "t", None, None), ["table"]),
-        (("1", None, None, "MODEL"), ["model"]),
-        ((None, None, None, "skill"), ["skill"]),
-        (("1", None, "a", None), None),
-        ((None, "t", "a", None), None),
-        ((None, "t", None, "model"), None),
-        (("1", None, None, "volume"), None),
-        ((None, None, None, "schema"), None),
-    ):
-        if expected is None:
-            with pytest.raises(UsageError):
-                shares._asked_kinds(version, timestamp, alias, kind)
-        else:
-            assert shares._asked_kinds(version, timestamp, alias, kind) == expected
-
-
-def test_ls_shows_a_tree_or_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed: list[Any] = []
-    monkeypatch.setattr(asset_files, "list_files", lambda settings, where, **how: listed.append((where, how)))
-    how = {"version": None, "alias": None, "storage_option": None, "recursive": False}
-    for words, changed in (
-        ("a.b.c/", {}), ("a.b.c --recursive", {"recursive": True}), ("a.b.c --version 0", {"version": 0}),
-        ("a.b.c --alias x --storage-option k=v", {"alias": "x", "storage_option": ["k=v"]}),
-    ):  # fmt: skip
-        run(f"ls {words}", Recorder())
-        assert listed.pop() == (words.split()[0], {**how, **changed})
-
-    def missing(client: Any, where: str) -> Any:
-        raise NotFoundError("There is no such schema.")
-
-    monkeypatch.setattr(contents, "share_and_schema", missing)
-    run("ls a.b.c --storage-option k=v", Recorder())
-    assert listed == [("a.b.c", {"recursive": False, "storage_option": ["k=v"]})]
-    assert "There is no such schema" in run("ls a.b", Recorder(), code=cast("int", ExitCode.NOT_FOUND))[1]
-    assert len(listed) == 1
 
 
 # --- steps of follow ---
@@ -628,75 +488,6 @@ def test_wide_rows_are_split_into_several_tables(
     assert printed.err == "1 values are shortened; --json shows them whole.\n"
 
 
-def test_profiles_are_listed_with_their_problems(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from delta_sharing_client.protocol import named_profiles
-
-    monkeypatch.setattr(named_profiles, "directory", lambda: str(tmp_path))
-    out, errors = run("profile list", Recorder())
-    assert errors == f"There are no profiles in {tmp_path}.\n"
-    assert run("--json profile list", Recorder()) == ("[]\n", "")
-    good = {"shareCredentialsVersion": 1, "endpoint": "https://h/p", "bearerToken": "planted"}
-    (tmp_path / "a.share").write_text(json.dumps(good | {"expirationTime": "2026-01-02T03:04:05Z"}))
-    (tmp_path / "b.share").write_text(json.dumps(good))
-    (tmp_path / "c.share").write_text("{")
-    out, errors = run("--json profile list", Recorder())
-    assert errors == ""
-    first, second, third = json.loads(out)
-    assert first == {"name": "a", "endpoint": "https://h/p", "tokenExpires": "2026-01-02T03:04:05Z", "problem": None}
-    assert second == {"name": "b", "endpoint": "https://h/p", "tokenExpires": None, "problem": None}
-    assert (third["name"], third["endpoint"], third["tokenExpires"]) == ("c", None, None)
-    assert third["problem"]
-    assert run("profile list", Recorder())[0].splitlines()[0].split() == ["name", "endpoint", "tokenExpires", "problem"]
-
-
-def test_profile_check_reports_problems(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Credentials: ...
-
-    shared = {"s": [KINDS[0], KINDS[1]], "t": [KINDS[0]]}
-
-    def assets_in(rest: object, share: str) -> tuple[list[str], list[Any]]:
-        return [], [NS(kind=kind) for kind in shared[share]]
-
-    monkeypatch.setattr("delta_sharing_client.sources.contents.assets_in", assets_in)
-
-    def client(expires: datetime.datetime | None) -> Any:
-        recorder = Recorder(list_shares=[NS(name="s"), NS(name="t")])
-        profile = NS(
-            endpoint="https://h", credentials=Credentials(), expiration_time=expires, iceberg_endpoint="https://i"
-        )
-        recorder._rest = NS(profile=profile)  # type: ignore[attr-defined]
-        return recorder
-
-    facts: dict[str, Any] = {"endpoint": "https://h", "credentials": "Credentials", "shares": ["s", "t"]}
-    facts |= {"icebergEndpoint": "https://i"}
-    counts = [2, 1, *[0] * (len(KINDS) - 2)]
-    facts |= {f"num{kind.plural.capitalize()}": count for kind, count in zip(KINDS, counts, strict=True)}
-    for expires, expected in ((WHEN, "2026-01-02T03:04:05Z"), (None, None)):
-        assert json.loads(run("--json profile check", client(expires))[0]) == {**facts, "tokenExpires": expected}
-        assert (expected or "not stated in the profile") in run("profile check", client(expires))[0]
-
-
-def test_describe_of_a_share_or_schema_lists_its_assets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [NS(kind=KINDS[0], schema="d", name="t"), NS(kind=KINDS[1], schema="e", name="v")]
-    monkeypatch.setattr("delta_sharing_client.sources.contents.assets_in", lambda rest, share, schema: ([], entries))
-    client = Recorder(get_share=named(name="S", comment="c", properties={"k": "v"}))
-    client._rest = None  # type: ignore[attr-defined]
-    assets = [{"kind": KINDS[0].noun, "name": "s.d.t"}, {"kind": KINDS[1].noun, "name": "s.e.v"}]
-    about = {"comment": "c", "properties": {"k": "v"}}
-    for schema, more in ((None, about), ("d", {})):
-        monkeypatch.setattr(contents, "share_and_schema", lambda *_, schema=schema: ("s", schema))
-        output = json.loads(run("--json describe s", client)[0])
-        assert output == {"share": "S", "schema": schema, **more, "assets": assets}
-        out = run("describe s", client)[0]
-        assert [line.split() for line in out.splitlines()][-3:] == [
-            ["kind", "name"], *([asset["kind"], asset["name"]] for asset in assets)
-        ]  # fmt: skip
-        assert ("k = v" in out) is (schema is None)
-    # Only the name of an asset may contain a profile.
-    monkeypatch.setattr(contents, "share_and_schema", None)
-    run("describe p#s.d", client, code=ExitCode.USAGE)
-
-
 def test_table_is_described_with_all_known_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_sharing_client.descriptions.stated_formats", lambda rest, name: stated)
     fields = [{"name": "a", "type": "long", "nullable": False, "metadata": {"comment": "x"}}]
@@ -741,33 +532,6 @@ def test_profile_may_be_given_by_option_and_in_the_name() -> None:
     assert asset_files._split("p", "a.b.c/x#y/z") == ("p", "a.b.c", "x#y/z")
     with pytest.raises(UsageError, match="Two profiles"):
         asset_files._split("q", "p#a.b.c")
-
-
-def test_every_command_has_the_common_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def own(settings: Settings, table: str, limit: int = 5) -> None:
-        seen.append((settings, table, limit))
-
-    def other(words: str) -> None: ...
-
-    assert program._for_typer(other, tells_cost=True) is other
-    for tells_cost in (False, True):
-        made = program._for_typer(own, tells_cost)
-        parameters = inspect.signature(made).parameters
-        names = ["context", "table", "limit", "profile", "as_json", *(["verbose"] if tells_cost else [])]
-        assert list(parameters) == list(made.__annotations__) == names
-        assert {one.kind for one in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-        assert made.__annotations__["context"] is typer.Context
-        assert [parameters[name].default for name in ("limit", "profile", "as_json")] == [5, None, False]
-        for before, given, expected in (
-            (None, ("p", True, True), Settings("p", True, True)),
-            (Settings("q", True, True), (None, False, False), Settings("q", True, True)),
-            (Settings("q", False, False), ("p", False, False), Settings("p", False, False)),
-        ):
-            profile, as_json, verbose = given
-            made(NS(obj=before), profile=profile, as_json=as_json, verbose=verbose, table="t", limit=1)
-            assert seen.pop() == (expected, "t", 1)
 
 
 def test_help_of_a_command_is_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:

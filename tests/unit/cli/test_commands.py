@@ -2,13 +2,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -176,24 +172,3 @@ def test_failed_sql_is_reported_in_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_watched_copy_continues_until_interrupted(serve_demo: Any, tmp_path: Path) -> None:
-    words = [
-        "-m",
-        "delta_sharing_client.cli",
-        "replicate",
-        "demo.shop.products",
-        str(tmp_path / "copy"),
-        "--every",
-        "0.1",
-    ]
-    environment = {**os.environ, "DELTA_SHARING_PROFILE": str(serve_demo.profile_path)}
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, env=environment, text=True) as process:
-        assert process.stdout is not None
-        assert "holds version" in process.stdout.readline()
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 130
-        # There were no new commits, so nothing else was printed.
-        assert process.stdout.read() == ""

@@ -76,38 +76,6 @@ def test_unknown_suffix_is_refused_before_a_file_is_created(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [([], "x.csv"), (["--format", "json"], "x.json"), (["--format", "jsonl"], "x.jsonl"), (["--json"], "x.jsonl")],
-)
-def test_dash_as_output_file_means_stdout(
-    serve_demo: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    rows: list[dict[str, Any]],
-    arguments: list[str],
-    name: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for words in (READ, ["sql", "SELECT product_id, name FROM demo.shop.products ORDER BY product_id LIMIT 3"]):
-        assert main(["-p", str(serve_demo.profile_path), *words, *arguments, "--to", "-"]) == 0
-        printed = capsys.readouterr()
-        assert parsed(printed.out, name) == rows
-        assert "written" not in printed.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_json_option_writes_an_array_only_to_json_files(
-    serve_demo: Any, tmp_path: Path, rows: list[dict[str, Any]]
-) -> None:
-    for name, lines in (("x.json", 5), ("x.txt", 3)):
-        assert main(["-p", str(serve_demo.profile_path), *READ, "--json", "--to", str(tmp_path / name)]) == 0
-        text = (tmp_path / name).read_text()
-        assert len(text.splitlines()) == lines
-        assert parsed(text, name.replace("txt", "jsonl")) == rows
-
-
 def test_sql_supports_show_describe_and_summarize(serve_demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def rows_of(query: str) -> list[dict[str, Any]]:
         assert main(["-p", str(serve_demo.profile_path), "sql", query, "--json"]) == 0

@@ -4,11 +4,9 @@ import io
 import json
 import re
 
-import msgspec
 import pytest
 
 from delta_sharing_client.cli import output
-from delta_sharing_client.protocol.messages import AwsCredentials, TemporaryCredentials
 
 
 def test_piped_rows_are_not_truncated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,18 +31,6 @@ def test_control_sequences_in_data_are_escaped(capsys: pytest.CaptureFixture[str
     assert not set(printed) & {"\x1b", "\x07", "\r", "\x9b"}
 
 
-def test_temporary_credentials_are_shown_only_on_request() -> None:
-    keys = AwsCredentials("planted-id", "planted-key", "x")
-    given = TemporaryCredentials(location="s3://bucket/t", expiration_time=1, aws_temp_credentials=keys)
-    place = {"location": "s3://bucket/t", "expirationTime": 1}
-
-    shown, masked = output.storage_facts(given, show_secrets=True), output.storage_facts(given, show_secrets=False)
-
-    secrets = {name: value for name, value in msgspec.structs.asdict(keys).items() if value is not None}
-    assert shown == place | secrets
-    assert masked == place | dict.fromkeys(("access_key_id", "secret_access_key", "session_token"), "***")
-
-
 def test_null_looks_different_from_the_string_null(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,13 +39,6 @@ def test_null_looks_different_from_the_string_null(
     assert capsys.readouterr().out.splitlines()[1].split() == ["null", "[null,1]"]
     assert output.cell(None).style == "dim"
     assert output.cell("null").style == ""
-
-
-def test_listing_omits_empty_columns_but_never_the_name(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_items([{"name": "a", "id": None}], ["name", "id"])
-    output.print_items([], ["name", "id"])
-
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name"], ["a"], ["name"]]
 
 
 class _Terminal(io.StringIO):

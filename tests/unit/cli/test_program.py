@@ -10,7 +10,7 @@ import pytest
 import delta_sharing_client
 from delta_sharing_client import errors
 from delta_sharing_client.cli import main
-from delta_sharing_client.cli.program import ExitCode, Stopped, exit_code, one_line, run
+from delta_sharing_client.cli.program import ExitCode, exit_code, one_line, run
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,6 @@ def test_invalid_arguments_are_named_in_one_line(
 def test_change_feed_needs_exactly_one_start(start: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["changes", "a.b.c", *start]) == ExitCode.USAGE
     assert "--starting-version N or --starting-timestamp" in capsys.readouterr().err
-
-
-def test_watched_copy_refuses_a_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replicate", "a.b.c", "x", "--every", "1", "--version", "3"]) == ExitCode.USAGE
-    assert "Leave out --version and --timestamp." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "command"), [([], "  describe "), (["profile"], "  check ")])
@@ -90,31 +85,6 @@ def test_version_and_help_need_no_profile(capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert printed.startswith(f"delta-sharing-client {delta_sharing_client.__version__}\n")
     assert "describe" in printed
-
-
-@pytest.mark.parametrize(
-    ("raised", "code", "message"),
-    [
-        (Stopped(ExitCode.INTERRUPTED), ExitCode.INTERRUPTED, "interrupted"),
-        (RuntimeError("at https://h/f?sig=secret"), ExitCode.INTERNAL, "unexpected RuntimeError: at https://h/f?***"),
-    ],
-    ids=["interrupt", "internal error"],
-)
-def test_errors_are_printed_without_a_traceback(
-    raised: BaseException,
-    code: ExitCode,
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def app(**_: object) -> None:
-        raise raised
-
-    assert run(app, []) == code
-
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert printed.count("\n") == 1
-    assert "secret" not in printed
 
 
 def test_warning_is_one_line_and_the_command_continues(capsys: pytest.CaptureFixture[str]) -> None:

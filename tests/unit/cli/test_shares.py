@@ -95,6 +95,13 @@ def test_describe_of_a_model_shows_its_versions(run: Run) -> None:
         (["demo.shop.churn", *OPTIONS], ExitCode.USAGE, "options that exclude each other"),
         (["demo.shop.churn", "--alias", "a", "--kind", "table"], ExitCode.USAGE, "exclude each other"),
         (["demo.shop.churn", "--timestamp", "2020-01-01", "--kind", "skill"], ExitCode.USAGE, "exclude each other"),
+        (["demo.shop.documents", "--version", "1", "--kind", "volume"], ExitCode.USAGE, "exclude each other"),
+        (
+            ["demo.shop.churn", "--timestamp", "2020-01-01"],
+            ExitCode.NOT_FOUND,
+            "the metadata of demo.shop.churn failed",
+        ),
+        (["demo.shop.orders", "--version", "1", "--timestamp", "2020-01-01"], ExitCode.USAGE, "Only one of"),
         (["demo.shop.churn", "--kind", "view"], ExitCode.USAGE, "Expected one of table, volume, model, skill"),
     ],
 )

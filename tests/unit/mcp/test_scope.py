@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.errors import NotFoundError
+from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.mcp.scope import Scope, _ScopedRest
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import KINDS, TABLE, VOLUME, AssetEntry, AssetRef
@@ -58,6 +58,12 @@ def test_empty_scope_has_everything() -> None:
     assert scope.has(VOLUME, AssetName("z", "z", "z"))
     assert scope.has_part("z", "z")
     scope.check(TABLE, AssetName("z", "z", "z"))
+
+
+@pytest.mark.parametrize(("shares", "tables"), [(("a/b",), ()), ((), ("a",))])
+def test_invalid_names_are_refused(shares: tuple[str, ...], tables: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        Scope.of(shares, tables)
 
 
 @pytest.mark.parametrize(("shares", "tables"), SCOPES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +12,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from delta_sharing_client.redact import Secret
-from mock_server import asset_apis, asset_files, catalog, demo
+from mock_server import asset_files, catalog, demo
 from mock_server.catalog import AssetKind
 from mock_server.config import from_yaml
 from mock_server.errors import ConfigError
-from mock_server.s3 import S3Settings, _split, policy_of
+from mock_server.s3 import S3Settings, _split
 from tests.unit.mock_server.helpers import Api, error_of
 
 SHOP = "shares/s/schemas/shop"
@@ -28,26 +27,6 @@ CREDENTIALS = {
     "skills": "skills/report/temporary-skill-credentials",
     "models": "models/churn/versions/2/temporary-model-version-credentials",
 }
-
-
-def test_asset_paths_map_to_the_names_of_their_apis() -> None:
-    results = {" ".join(path): api for path, (api, _) in asset_apis._apis().items()}
-    expected = {}
-    for one, many in (("volume", "volumes"), ("skill", "skills"), ("model", "models")):
-        listed = f"GET shares * schemas * {many}"
-        expected |= {f"GET shares * all-{many}": f"all-{many}", listed: many, f"{listed} *": one}
-        if one != "model":
-            name = f"temporary-{one}-credentials"
-            expected[f"POST shares * schemas * {many} * {name}"] = name
-    model = "shares * schemas * models *"
-    expected[f"GET {model} versions"] = "model-versions"
-    expected[f"GET {model} versions *"] = "model-version"
-    expected[f"GET {model} aliases *"] = "model-alias"
-    for name in ("temporary-model-version-credentials", "temporary-model-credentials"):
-        expected[f"POST {model} versions * {name}"] = name
-    assert results == expected
-    kinds = {kind for _, kind in asset_apis._apis().values()}
-    assert kinds == set(AssetKind)
 
 
 @pytest.fixture
@@ -216,18 +195,6 @@ def test_s3_credentials_read_below_the_location(
     )
     key = f"some where/{names[plural]}/a.txt"
     assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
-
-
-def test_s3_credentials_allow_only_reads_of_their_location() -> None:
-    policy = json.loads(policy_of("s3://files/some where/docs/"))
-    actions = {statement["Action"]: statement for statement in policy["Statement"]}
-    assert actions.keys() == {"s3:GetObject", "s3:ListBucket"}
-    assert actions["s3:GetObject"]["Resource"] == "arn:aws:s3:::files/some where/docs/*"
-    assert actions["s3:ListBucket"]["Resource"] == "arn:aws:s3:::files"
-    assert {statement["Effect"] for statement in policy["Statement"]} == {"Allow"}
-    whole = json.loads(policy_of("s3://files"))["Statement"]
-    assert [statement["Resource"] for statement in whole] == ["arn:aws:s3:::files/*", "arn:aws:s3:::files"]
-    assert actions["s3:ListBucket"]["Condition"] == {"StringLike": {"s3:prefix": "some where/docs/*"}}
 
 
 def test_ids_of_assets_are_the_same_at_every_start(folder: Path, start: Callable[..., Api]) -> None:

@@ -129,6 +129,8 @@ def check_cut(api: Api) -> None:
     api.server.set_fault("cut-connection-after=100:1@data")
     assert raw(url)[1:] == (whole[:100], True)
     assert api.fetch(url).content == whole
+    api.server.set_fault("cut-connection-after=1000000:1@data")
+    assert raw(url)[1:] == (whole, True)
 
 
 def check_length(api: Api) -> None:
@@ -155,6 +157,8 @@ def check_lose_lines(api: Api) -> None:
     whole = api.query("plain").all
     api.server.set_fault("lose-lines")
     assert len(api.query("plain").all) == len(whole) - 1
+    api.server.set_fault("lose-lines=99")
+    assert api.get(f"{TABLE}/metadata").content == b""
 
 
 def check_corrupt(api: Api) -> None:

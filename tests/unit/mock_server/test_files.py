@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 from collections.abc import Callable
@@ -27,25 +26,6 @@ def url(api: Api) -> str:
     return api.query("plain").urls[0]
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 9), (4, 4), (9, 10)])
-def test_range_is_sent_in_pieces_without_sendfile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
-) -> None:
-    path, sent = tmp_path / "f", bytearray()
-    path.write_bytes(b"0123456789")
-    monkeypatch.setattr(files, "_COPY_BYTES", 4)
-
-    async def send(message: Any) -> None:
-        assert len(message["body"]) <= 4
-        sent.extend(message["body"])
-
-    with path.open("rb", buffering=0) as file:
-        asyncio.run(files._send_body({}, send, file, start, stop))
-        with pytest.raises(ConnectionError, match="became shorter"):
-            asyncio.run(files._send_body({}, send, file, 10, 11))
-    assert bytes(sent) == b"0123456789"[start:stop]
-
-
 @pytest.fixture
 def content(url: str, tables: Path) -> bytes:
     return (tables / "plain" / "/".join(urlsplit(url).path.split("/")[3:])).read_bytes()
@@ -61,20 +41,6 @@ def test_whole_file_is_served_with_length_and_etag(api: Api, url: str, content: 
     assert head.content == b""
     assert head.headers["content-length"] == str(len(content))
     assert head.headers["etag"] == response.headers["etag"]
-
-
-def test_range_has_status_and_content_range(api: Api, url: str, content: bytes) -> None:
-    size = len(content)
-    for header, status, body, content_range in (
-        ("bytes=4-9", 206, content[4:10], f"bytes 4-9/{size}"),
-        ("bytes=-8", 206, content[-8:], f"bytes {size - 8}-{size - 1}/{size}"),
-        ("bytes=5-999999", 206, content[5:], f"bytes 5-{size - 1}/{size}"),
-        ("bytes=999999-", 416, None, f"bytes */{size}"),
-        ("bytes=0-1,3-4", 200, content, None),
-    ):
-        response = api.fetch(url, Range=header)
-        assert (response.status_code, response.headers.get("content-range")) == (status, content_range)
-        assert body in (None, response.content)
 
 
 def test_url_gives_access_only_to_its_file(api: Api) -> None:

@@ -16,13 +16,11 @@ import pytest
 from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.redact import Secret
 from mock_server.auth import check_bearer
-from mock_server.catalog import AssetEntry, AssetKind, TableEntry, VersionEntry, share_id
 from mock_server.connection import EXTENSION
 from mock_server.errors import ApiError, ConfigError
 from mock_server.faults import FAULTS, Fault, FaultSet, Target, parse_fault
 from mock_server.files import FileServer, _holds, _send_body, _span
 from mock_server.hint_logic import (
-    ANY,
     FALSE,
     NULL,
     TRUE,
@@ -36,7 +34,6 @@ from mock_server.hint_logic import (
     negated,
 )
 from mock_server.hints import _node
-from mock_server.listings import Listings, asset_object, next_page, version_object
 from mock_server.parameters import Paging, parse_changes, parse_location, parse_page_request, parse_point, parse_query
 from mock_server.signing import SignatureProblem
 
@@ -375,47 +372,18 @@ def test_comparison_has_every_result_that_its_bounds_allow() -> None:
     assert comparison("greaterThan", "c", 4, 6)(lambda column: wide) == FALSE
 
 
-def test_json_predicate_has_the_outcomes_of_its_operators() -> None:
-    fields = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (("b", "boolean"), ("i", "long"))
-    ]
-    schema = parse_schema(json.dumps({"type": "struct", "fields": fields}))
+def test_boolean_column_is_a_predicate() -> None:
+    schema = parse_schema('{"type":"struct","fields":[{"name":"b","type":"boolean","nullable":true,"metadata":{}}]}')
     flag = {"op": "column", "name": "b", "valueType": "boolean"}
-    number = {"op": "column", "name": "i", "valueType": "long"}
-    seven = {"op": "literal", "value": "7", "valueType": "long"}
 
-    def result(tree: Any, **spans: Span) -> int:
-        return _node(tree, schema, 0)(lambda name: spans[name])
+    def result(tree: Any, low: bool, high: bool) -> int:
+        return _node(tree, schema, 0)(lambda _: Span(low, high, True, False))
 
     for low, high, expected in ((True, True, TRUE), (False, False, FALSE), (False, True, TRUE | FALSE)):
-        assert result(flag, b=Span(low, high, True, False)) == expected
-        assert result({"op": "not", "children": [flag]}, b=Span(low, high, True, False)) == {1: 2, 2: 1, 3: 3}[expected]
-    assert result({"op": "isNull", "children": [number]}, i=Span(None, None, True, False)) == FALSE
-    null = {"op": "isNull", "children": [{"op": "literal", "value": "null", "valueType": "long"}]}
-    assert result(null) == ANY
-    assert result({"op": "isNull", "children": [seven]}) == FALSE
-    for op in OPERATIONS:
-        compared = {"op": op, "children": [number, seven]}
-        assert result(compared, i=Span(7, 7, True, False)) == (TRUE if "qual" in op else FALSE)
-        swapped = {"op": op, "children": [seven, number]}
-        turned = result(swapped, i=Span(8, 9, True, False))
-        assert turned == (TRUE if op.startswith("less") else FALSE)
-    both = {"op": "and", "children": [flag, {"op": "equal", "children": [number, seven]}]}
-    true, seven_only = Span(True, True, True, False), Span(7, 7, True, False)
-    assert result(both, b=true, i=seven_only) == TRUE
-    assert result({**both, "op": "or"}, b=Span(False, False, True, False), i=Span(8, 8, True, False)) == FALSE
-    for wrong in (
-        number,
-        [],
-        {"op": 1},
-        {"op": "and", "children": [flag]},
-        {"op": "not", "children": [flag, flag]},
-        {"op": "isNull", "children": []},
-        {"op": "equal", "children": [number]},
-        {"op": "xor", "children": [flag, flag]},
-        {"op": "and", "children": {}},
-    ):
+        assert result(flag, low, high) == expected
+        assert result({"op": "not", "children": [flag]}, low, high) == {1: 2, 2: 1, 3: 3}[expected]
+    for wrong in ([], {"op": 1}, {"op": "and", "children": [flag]}, {"op": "not", "children": [flag, flag]},
+                  {"op": "equal", "children": [flag]}, {"op": "and", "children": {}}):  # fmt: skip
         with pytest.raises(NotUnderstood):
             _node(wrong, schema, 0)
 
@@ -463,75 +431,3 @@ def test_faults_round_trip_through_strings() -> None:
         assert Target.ALL.covers(target)
         assert target.covers(target)
     assert not Target.API.covers(Target.DATA)
-
-
-# --- listings ---
-
-
-def test_asset_objects_omit_unknown_values() -> None:
-    asset = AssetEntry(
-        kind=AssetKind.VOLUME,
-        share="s",
-        schema="d",
-        name="n",
-        id="i",
-        storage="file:///x",
-        about={"comment": "c", "no": None},
-        versions=(),
-    )
-    names = {"name": "n", "schema": "d", "share": "s"}
-    assert asset_object(asset) == {
-        **names,
-        "shareId": share_id("s"),
-        "id": "i",
-        "storageLocation": "file:///x",
-        "comment": "c",
-    }
-    version = VersionEntry(version=2, status="READY", storage="file:///x/2", about={"aliases": ["a"]})
-    assert version_object(asset, version) == {
-        "modelName": "n",
-        "schema": "d",
-        "share": "s",
-        "version": 2,
-        "status": "READY",
-        "storageLocation": "file:///x/2",
-        "aliases": ["a"],
-    }
-
-
-def test_pages_of_a_listing_cover_it_without_overlap() -> None:
-    def page(faults: tuple[str, ...] = (), **query: str) -> dict[str, Any]:
-        return Listings(cast("Any", None), FaultSet(map(parse_fault, faults)))._page("l", cast("Any", [1, 2, 3]), query)
-
-    assert page() == {"items": [1, 2, 3]}
-    first = page(maxResults="2")
-    assert first["items"] == [1, 2]
-    assert page(pageToken=first["nextPageToken"]) == {"items": [3]}
-    assert page(maxResults="3") == {"items": [1, 2, 3]}
-    assert page(maxResults="0")["items"] == []
-    assert page(("page-size=1",))["items"] == [1]
-    assert page(("page-size=2",), maxResults="1")["items"] == [1]
-    assert page(("page-size=0.5",))["items"] == [1]
-    again = page(("repeat-page-token",), maxResults="2")
-    assert again["items"] == [1, 2]
-    assert page(("repeat-page-token",), maxResults="2", pageToken=again["nextPageToken"]) == again
-    endless = [page(("endless-pages",), maxResults="2")["nextPageToken"] for _ in range(2)]
-    assert endless[0] != endless[1]
-    assert page(pageToken=endless[0]) == {"items": [1, 2, 3]}
-    empty = page(("empty-items",))
-    assert set(empty) == {"nextPageToken"}
-    assert page(("empty-items",), pageToken=empty["nextPageToken"]) == {"items": [1, 2, 3], "nextPageToken": ""}
-    assert next_page("l", [1, 2], 2, None) == ([1, 2], None)
-
-
-def test_table_object_lists_the_formats_of_the_table() -> None:
-    entry = TableEntry(share="s", schema="d", name="n", location=Path("/x"), id="i")
-    result = Listings(cast("Any", None), FaultSet()).table(entry)
-    assert result == {
-        "name": "n",
-        "schema": "d",
-        "share": "s",
-        "shareId": entry.share_id,
-        "id": "i",
-        "format": ",".join(one.value for one in entry.formats),
-    }

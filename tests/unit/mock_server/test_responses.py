@@ -120,18 +120,6 @@ def test_unknown_response_format_is_400(api: Api) -> None:
     assert failure(api, "plain", "responseformat=avro")[:2] == (400, "INVALID_PARAMETER_VALUE")
 
 
-def test_metadata_response_has_two_lines_in_both_formats(api: Api) -> None:
-    for capabilities, inner in ((None, "schemaString"), (DELTA, "deltaMetadata")):
-        lines = Lines(api.get(f"{TABLES}/plain/metadata", capabilities))
-        assert len(lines.all) == 2
-        assert inner in lines.metadata
-
-
-def test_parquet_metadata_has_no_internal_configuration(api: Api) -> None:
-    assert Lines(api.get(f"{TABLES}/feed/metadata")).metadata["configuration"] == {"enableChangeDataFeed": "true"}
-    assert Lines(api.get(f"{TABLES}/plain/metadata")).metadata["configuration"] == {}
-
-
 # --- time travel ---
 
 
@@ -470,13 +458,6 @@ def test_metadata_ends_with_an_end_stream_action(api: Api) -> None:
     assert "includeendstreamaction=true" in lines.headers["delta-sharing-capabilities"]
     assert lines.end == {}
     assert len(lines.all) == 3
-
-
-def test_json_hints_are_accepted_as_string_and_object(api: Api) -> None:
-    column = {"op": "column", "name": "p", "valueType": "string"}
-    hint = {"op": "equal", "children": [column, {"op": "literal", "value": "a", "valueType": "string"}]}
-    for form in (hint, json.dumps(hint)):
-        assert len(api.query("plain", jsonPredicateHints=form).files) == 1
 
 
 def test_all_pages_of_a_range_end_at_the_same_version(start: Callable[..., Api], tmp_path: Path) -> None:

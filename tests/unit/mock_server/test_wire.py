@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 import types
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +27,7 @@ from delta_sharing_client.delta.actions import (
 )
 from mock_server.app import SharingServer
 from mock_server.capabilities import FileIdHash, Format
-from mock_server.delivery import _Sending, _SpoiltBody
+from mock_server.delivery import _Sending
 from mock_server.faults import FaultSet, Target
 from mock_server.s3 import S3Grant, S3Settings, S3Tables, _split, policy_of
 from mock_server.signing import Use
@@ -307,77 +306,6 @@ class Wire:
         self.written.append(os.pread(file, count, offset))
 
 
-def spoilt(tmp_path: Path, **faults: float) -> tuple[bytes, bytes, list[object]]:
-    """Return the head and body of a response with a fault, and how the connection ends."""
-    (tmp_path / "f").write_bytes(b"..line 2\n..")
-    body, wire, counted = _SpoiltBody({name.replace("_", "-"): value for name, value in faults.items()}), Wire(), []
-
-    async def account(data: bytes) -> None:
-        counted.append(data)
-
-    body.start = {"status": 206, "headers": [(b"Content-Length", b"18"), (b"x", b"y")]}
-
-    async def send() -> None:
-        handle = (tmp_path / "f").open("rb", buffering=0)
-        try:
-            first = {"type": "http.response.body", "body": b"line 1\n", "more_body": True}
-            file = {"type": "http.response.zerocopysend", "file": handle, "offset": 2, "count": 7, "more_body": True}
-            for message in (first, file, {"type": "http.response.body", "body": b"end"}):
-                assert wire.written == []
-                await body.add(message, cast("Any", wire), account)
-        finally:
-            handle.close()
-
-    asyncio.run(send())
-    head, sent = wire.written[0], b"".join(wire.written[1:])
-    if "cut_chunked" not in faults:
-        assert counted == [sent]
-    return head, sent, wire.ends
-
-
-WHOLE = b"line 1\nline 2\nend"
-
-
-def test_body_is_damaged_by_its_fault(tmp_path: Path) -> None:
-    head, body, ends = spoilt(tmp_path, wrong_content_length=0)
-    assert head == b"HTTP/1.1 206 Partial Content\r\nx: y\r\nconnection: close\r\ncontent-length: 17\r\n\r\n"
-    assert (body, ends) == (WHOLE, ["close"])
-
-    def length(head: bytes) -> int:
-        return int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-
-    for faults, promised, sent in (
-        ({"wrong_content_length": 3}, 20, WHOLE),
-        ({"wrong_content_length": -3}, 14, WHOLE),
-        ({"truncate_body": 0.5}, 17, WHOLE[:8]),
-        ({"truncate_body": 7.0}, 17, WHOLE),
-        ({"lose_lines": 1}, 14, WHOLE[:14]),
-        ({"lose_lines": 9}, 0, b""),
-        ({"corrupt_body": 1}, 17, WHOLE[:8] + bytes([WHOLE[8] ^ 1]) + WHOLE[9:]),
-        ({"corrupt_body": 1, "lose_lines": 9}, 0, b""),
-    ):
-        head, body, ends = spoilt(tmp_path, **faults)
-        assert (length(head), body, ends) == (promised, sent, ["close"]), faults
-    head, body, ends = spoilt(tmp_path, cut_connection_after=5)
-    assert (length(head), body, ends) == (17, WHOLE[:5], ["reset"])
-    head, body, ends = spoilt(tmp_path, cut_connection_after=99)
-    assert (length(head), body, ends) == (17, WHOLE, ["reset"])
-    head, body, ends = spoilt(tmp_path, trickle=0.25)
-    assert (length(head), body, ends) == (17, WHOLE, [0.25, "close"])
-    head, body, ends = spoilt(tmp_path, close_delimited=1)
-    assert (b"content-length" in head, body, ends) == (False, WHOLE, ["close"])
-    head, body, ends = spoilt(tmp_path, cut_chunked=1)
-    assert head.endswith(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
-    assert (body, ends) == (b"11\r\n" + WHOLE[:8], ["close"])
-    for faults, lines in (({"gzip": 1}, 3), ({"cut_gzip": 0.7}, 2), ({"cut_gzip": 0.0}, 0)):
-        head, body, ends = spoilt(tmp_path, **faults)
-        assert (length(head), ends) == (len(body), ["close"])
-        assert b"content-encoding: gzip\r\n" in head
-        unpacker = zlib.decompressobj(wbits=31)
-        assert unpacker.decompress(body) == b"".join(WHOLE.splitlines(keepends=True)[:lines])
-        assert unpacker.eof is ("gzip" in faults)
-
-
 class Slots:
     """Replaces a throttle and sends pieces of four bytes."""
 
@@ -470,6 +398,8 @@ def test_credential_lifetime_and_policy_fit_the_token_service() -> None:
         assert service.asked.pop() == {
             "Name": "delta-sharing", "DurationSeconds": seconds, "Policy": policy_of("s3://b/k")
         }  # fmt: skip
+    whole = json.loads(policy_of("s3://b"))["Statement"]
+    assert [statement["Resource"] for statement in whole] == ["arn:aws:s3:::b/*", "arn:aws:s3:::b"]
     assert json.loads(policy_of("s3://b/k/")) == {
         "Version": "2012-10-17",
         "Statement": [
