@@ -16,6 +16,8 @@ from .faults import Fault, FaultSet, Target
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson; charset=utf-8\r\n"
 _FILLER = b"x" * 65536
+# Between pieces, in seconds: without a pause, these few bytes would keep two cores busy.
+_CONTINUE_PAUSE = 0.001
 RAW_FAULTS = ("endless-headers", "endless-continue", "slow-headers", "bad-chunk", "endless-lines", "blank-lines")
 PLAIN_FAULTS = ("redirect", "bad-redirect", "error-body")
 
@@ -31,7 +33,8 @@ async def respond(scope: Scope, send: Send, connection: Connection | None, fault
         fault = faults.take(name, target)
         if fault is not None:
             assert connection is not None
-            await connection.pour(_pieces(fault), pause=fault.value if name == "slow-headers" else 0.0)
+            pauses = {"slow-headers": fault.value, "endless-continue": _CONTINUE_PAUSE}
+            await connection.pour(_pieces(fault), pause=pauses.get(name, 0.0))
             return True
     return False
 

@@ -66,7 +66,7 @@ VALUES = {
     "error-body": "1000000",
 }
 # These end only with the deadline, so they get a short one.
-ENDLESS = {"endless-names", "endless-continue"}
+ENDLESS = {"endless-names", "endless-continue", "repeat-page"}
 _ALWAYS = 1_000_000
 UNUSED = "-"
 """The result of a cell whose use sends no request that could have the fault."""
@@ -390,7 +390,7 @@ def station(store: Store, folder: pathlib.Path, **options: Any) -> Iterator[Stat
     with _faulty(store, folder) as (proxy, where), store.share(where) as (profile, stored):
         access = ds.AccessMode.URL if store.kind == URLS else ds.AccessMode.DIR
         settings = dataclasses.replace(OPTIONS, storage_options=stored, access_mode=access, **options)
-        short, long = (dataclasses.replace(settings, **one) for one in ({"total_timeout": 8.0}, {"max_attempts": 8}))
+        short, long = (dataclasses.replace(settings, **one) for one in ({"total_timeout": 5.0}, {"max_attempts": 8}))
         with (
             ds.SharingClient(profile, settings) as client,
             ds.SharingClient(profile, short) as hasty,

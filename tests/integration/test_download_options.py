@@ -18,7 +18,6 @@ import pytest
 import delta_sharing_client as ds
 from delta_sharing_client import testing
 from delta_sharing_client.assets import file_list, transfers
-from delta_sharing_client.cli import main
 from delta_sharing_client.fetch.place import DataRequest, Take
 from delta_sharing_client.storage.local import LocalPlace
 from tests.integration.test_downloads import content
@@ -122,17 +121,6 @@ def test_names_that_are_not_utf_8_are_kept(shared: Shared, monkeypatch: pytest.M
 # --- delete and force ---
 
 
-def test_delete_in_a_folder_removes_only_what_was_chosen(shared: Shared) -> None:
-    shared.volume.download(shared.here)
-    for path in ("a.csv", "reports/e.csv", "reports/f.tmp", "drafts/deep/d.md"):
-        (shared.source / path).unlink()
-    done = shared.volume.download(shared.here, "reports/", "*.csv", delete=True)
-    assert (done.removed, done.downloaded, done.unchanged) == (("reports/e.csv",), (), 0)
-    done = shared.volume.download(shared.here, "drafts", ["deep/*"], delete=True)
-    assert (done.removed, done.downloaded, done.unchanged) == (("drafts/deep/d.md",), (), 0)
-    assert sorted(shared.local()) == ["a.csv", "b.tmp", "drafts/c.csv", "reports/f.tmp"]
-
-
 def test_delete_mirrors_the_volume(shared: Shared) -> None:
     shared.volume.download(shared.here)
     (shared.here / "own").write_text("of the user")
@@ -193,24 +181,6 @@ def test_force_downloads_unchanged_files(shared: Shared) -> None:
     assert sorted(done.downloaded) == ["a.csv", "drafts/c.csv", "reports/e.csv"]
     assert done.unchanged == 0
     assert shared.local() == FILES
-
-
-def test_command_has_the_options(shared: Shared, capsys: pytest.CaptureFixture[str]) -> None:
-    def get(*options: str) -> dict[str, Any]:
-        command = ["-p", str(shared.profile), "--json", "get", "s.d.v", str(shared.here), *options]
-        assert main(command) == 0
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
-
-    assert sorted(get("--pattern", "*.csv", "--pattern", "*.md", "--exclude", "drafts/*")["downloaded"]) == [
-        "a.csv", "drafts/deep/d.md", "reports/e.csv",
-    ]  # fmt: skip
-    (shared.source / "a.csv").unlink()
-    assert get("--delete", "--dry-run", "--exclude", "a.*")["removed"] == []
-    assert get("--delete", "--dry-run")["removed"] == ["a.csv"]
-    assert get("--delete")["removed"] == ["a.csv"]
-    assert get()["downloaded"] == []
-    assert len(get("--force")["downloaded"]) == 5
 
 
 # --- coroutines ---

@@ -145,6 +145,8 @@ def test_both_file_systems_describe_files_alike(mounted: tuple[Any, str], root: 
     assert fs.ls(f"{at}data", detail=False) == [f"{at}data/deep", f"{at}data/a.csv"]
     assert fs.find(f"{at}data") == [f"{at}data/a.csv", f"{at}data/deep/b.csv"]
     assert fs.find(f"{at}data", withdirs=True) == [f"{at}data/a.csv", f"{at}data/deep", f"{at}data/deep/b.csv"]
+    assert fs.find(f"{at}data", maxdepth=1) == fs.find(f"{at}data/a.csv") == [f"{at}data/a.csv"]
+    assert (fs.find(f"{at}none"), fs.ls(f"{at}data/a.csv", detail=False)) == ([], [f"{at}data/a.csv"])
     assert fs.glob(f"{at}data/**/*.csv") == [f"{at}data/a.csv", f"{at}data/deep/b.csv"]
     assert [(one[len(at) :], sorted(folders), sorted(names)) for one, folders, names in fs.walk(f"{at}data")] == [
         ("data", ["deep"], ["a.csv"]),
@@ -154,13 +156,23 @@ def test_both_file_systems_describe_files_alike(mounted: tuple[Any, str], root: 
     assert (fs.isfile(f"{at}data/a.csv"), fs.size(f"{at}data/a.csv")) == (True, 12)
     assert fs.read_block(f"{at}data/a.csv", 4, 4) == b"1,2\n"
     assert fs.cat_file(f"{at}data/a.csv", 4, -4) == b"1,2\n"
+    assert (fs.cat_file(f"{at}data/a.csv", -2), fs.cat_file(f"{at}data/a.csv", 5, 5)) == (b"4\n", b"")
     assert fs.cat([f"{at}data/a.csv", f"{at}data/deep/b.csv"])[f"{at}data/deep/b.csv"] == b"x,y\n5,6\n"
     assert fs.head(f"{at}data/a.csv", 3) == b"x,y"
     assert fs.modified(f"{at}data/a.csv").year >= 2026
     assert not fs.exists(f"{at}none")
     with pytest.raises(FileNotFoundError):
         fs.info(f"{at}data/none")
-    for write in (lambda: fs.rm(f"{at}data/a.csv"), lambda: fs.open(f"{at}new", "wb"), lambda: fs.mkdir(f"{at}new")):
+    for write in (
+        lambda: fs.rm(f"{at}data/a.csv"),
+        lambda: fs.open(f"{at}new", "wb"),
+        lambda: fs.mkdir(f"{at}new"),
+        lambda: fs.makedirs(f"{at}new", exist_ok=True),
+        lambda: fs.pipe_file(f"{at}new", b"1"),
+        lambda: fs.touch(f"{at}new"),
+        lambda: fs.mv(f"{at}data/a.csv", f"{at}new"),
+        lambda: fs.put("here", "there"),
+    ):
         with pytest.raises(OSError, match="read-only"):
             write()
     again = pickle.loads(pickle.dumps(fs))

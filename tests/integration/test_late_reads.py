@@ -36,8 +36,9 @@ FOLLOWED = f"{ORDERS}.follow(folder + '/cursor', trigger='available-now')"
 # For each process: the calls that its threads begin at the same time, each with its outcome. The demo has 2755 orders,
 # 285 refunds, which are an Iceberg table, and 5 documents.
 CALLS: dict[str, dict[str, object]] = {
-    "client": {f"{ORDERS}.scan().to_arrow().num_rows": 2755, f"{ORDERS}.scan(limit=7).to_arrow().num_rows": 7},
-    "loader": {
+    "rows": {
+        f"{ORDERS}.scan().to_arrow().num_rows": 2755,
+        f"{ORDERS}.scan(limit=7).to_arrow().num_rows": 7,
         "len(ds.load_as_pandas(profile + '#demo.shop.orders'))": 2755,
         "ds.load_as_arrow(profile + '#demo.shop.orders').num_rows": 2755,
     },
@@ -48,11 +49,9 @@ CALLS: dict[str, dict[str, object]] = {
         f"{ORDERS}.scan(options=ds.ReadOptions(access_mode='dir')).count()": 2755,
         f"asyncio.run({ORDERS}.scan().to_arrow_async()).num_rows": 2755,
     },
-    "iceberg": {
+    "others": {
         f"{REFUNDS}.scan().to_arrow().num_rows": 285,
         f"{REFUNDS}.scan(filter='order_id >= 0').to_polars().height": 285,
-    },
-    "files and changes": {
         f"len(list({VOLUME}.files()))": 5,
         f"len({VOLUME}.download(folder + '/files').downloaded)": 5,
         f"{VOLUME}.open('reports/2026-01.md').read(1)": b"#",

@@ -79,7 +79,7 @@ QUERY = st.lists(st.tuples(st.one_of(TEXT, st.sampled_from(["a", "a-b", "a.b", "
 VISIBLE = st.text(st.characters(codec="ascii", exclude_categories=("Cc", "Zs")), min_size=1, max_size=40)
 
 
-@meets(token=20, payer=20, dots=10, query=20, slashes=10)
+@meets(token=20, payer=20, dots=10, query=20, slashes=5)
 @given(
     path=PATH,
     query=QUERY,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from delta_sharing_client.errors import DataError, UnsupportedFeatureError
+from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.place import Refused, Span
 from delta_sharing_client.http.logins import BearerToken
 from delta_sharing_client.http.network import ONLY_HTTPS
@@ -60,11 +60,6 @@ class Server(RestClient):
     def credentials(self, asset: AssetRef, location: str | None = None) -> TemporaryCredentials:
         self.asked.append(location)
         return TemporaryCredentials(**self.given)
-
-
-def test_unsupported_store_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="'hdfs', which is not supported"):
-        place_of(Server(location="hdfs://host/t", aws_temp_credentials=AWS), TABLE_NAME, None, ReadOptions())
 
 
 CLOUDS = {
