@@ -33,10 +33,13 @@ SKILL = "---\nname: tidy\ndescription: Tidies.\n---\nDo it.\n"
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
     with testing.running(
-        volumes={"s.1.d.docs": FILES},
+        volumes={"s.1.d.docs": FILES, "s.1.d.same": {"MLmodel": "of the volume"}},
         skills={"s.1.d.tidy": {"SKILL.md": SKILL}},
-        models={"s.1.d.churn": {1: {"MLmodel": "one"}, 2: {"MLmodel": "two"}}},
-        aliases={"s.1.d.churn": {"champion": 2}},
+        models={
+            "s.1.d.churn": {1: {"MLmodel": "one"}, 2: {"MLmodel": "two"}},
+            "s.1.d.same": {1: {"MLmodel": "of the model"}},
+        },
+        aliases={"s.1.d.churn": {"champion": 2}, "s.1.d.same": {"first": 1}},
     ) as running:
         yield running
 
@@ -83,6 +86,14 @@ def test_cat_writes_a_file_unchanged(run: Callable[..., tuple[int, str, str]], s
     assert run("cat", "s.1.d.tidy/SKILL.md")[1] == SKILL
     assert run("cat", "s.1.d.churn/MLmodel", "--alias", "champion")[1] == "two"
     assert run("cat", "s.1.d.churn/MLmodel", "--version", "1")[1] == "one"
+
+
+def test_version_or_alias_means_the_model_of_a_name(run: Callable[..., tuple[int, str, str]]) -> None:
+    path = "s.1.d.same/MLmodel"
+    assert run("cat", path)[1] == "of the volume"
+    for choice in (("--version", "1"), ("--alias", "first")):
+        assert run("cat", path, *choice)[1] == "of the model"
+        assert json.loads(run("ls", "s.1.d.same", *choice, "--json")[1])[0]["size"] == len("of the model")
 
 
 class Terminal(io.StringIO):

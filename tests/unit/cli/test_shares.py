@@ -36,6 +36,8 @@ def test_tree_shows_every_kind_of_asset(run: Run) -> None:
     shop = ["orders", "products", "documents (volume)", "churn (model)", "sales-report (skill)"]
     assert lines == ["demo", "shop", *shop, "weather", "readings", "lake", "refunds"]
     assert [line.strip("│├└─ \xa0") for line in run("ls", "demo.SHOP").splitlines()[1:]] == ["demo", "shop", *shop]
+    assert "prices.csv" in run("ls", "demo.shop.documents")
+    assert "Did you mean 'demo.shop'?" in run("ls", "demo.shp", code=ExitCode.NOT_FOUND)
     assert json.loads(run("ls", "demo", "--json"))["demo"]["shop"] == {
         "tables": ["orders", "products"],
         "volumes": ["documents"],

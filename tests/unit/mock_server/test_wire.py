@@ -279,7 +279,7 @@ def test_page_has_the_requested_number_of_files() -> None:
     assert _page_end(items, 0, None) == _page_end([], 0, 1) + 7 == 7
 
 
-# --- damage ---
+# --- bodies in pieces ---
 
 
 class Wire:
@@ -287,20 +287,6 @@ class Wire:
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
-        self.ends: list[object] = []
-
-    def write_raw(self, data: bytes) -> None:
-        self.written.append(data)
-
-    async def pour(self, pieces: Any, *, pause: float) -> None:
-        self.written += pieces
-        self.ends.append(pause)
-
-    async def reset(self) -> None:
-        self.ends.append("reset")
-
-    def close(self) -> None:
-        self.ends.append("close")
 
     async def send_file(self, file: int, offset: int, count: int) -> None:
         self.written.append(os.pread(file, count, offset))

@@ -58,7 +58,6 @@ def test_csv_has_nested_values_and_timestamps_as_text() -> None:
     ]
 
 
-NESTED = pa.struct([("f", pa.list_(pa.float32()))])
 TYPED = pa.table(
     {
         'quo"ted': pa.array(['a"b', "", None, "x,y\n\r"]),
@@ -287,7 +286,7 @@ write_file(batches(), pa.schema([("id", pa.int64())]), Path(sys.argv[1]), FileFo
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
 def test_next_process_removes_files_of_a_killed_process(tmp_path: Path, name: str) -> None:
     target = tmp_path / "t.csv"
     command = [sys.executable, "-c", WRITER, str(target)]
