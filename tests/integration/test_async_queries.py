@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from delta_sharing_client.http.request_limits import Interrupt
+from tests.served import served
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -26,21 +26,13 @@ def shared(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def test_read_waits_for_a_slow_response(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with (
-        mock_server.running(tables={"s.d.t": shared}, faults=["async-pending=3"]) as server,
-        ds.SharingClient(server.profile, options=ASYNC) as client,
-    ):
-        table = client.table("s.d.t")
+    with served(shared, ASYNC, faults=["async-pending=3"]) as table:
         assert sorted(table.scan(filter="id > 3").to_arrow()["id"].to_pylist()) == [4, 5, 6, 7, 8]
         assert table.replicate(tmp_path / "copy").num_files == 1
 
 
 def test_failed_async_query_raises_a_request_error(shared: pathlib.Path) -> None:
-    with (
-        mock_server.running(tables={"s.d.t": shared}, faults=["async-failed"]) as server,
-        ds.SharingClient(server.profile, options=ASYNC) as client,
-    ):
-        table = client.table("s.d.t")
+    with served(shared, ASYNC, faults=["async-failed"]) as table:
         with pytest.raises(ds.RequestError, match="failed"):
             table.scan().to_arrow()
         assert table.scan(options=ds.ReadOptions()).count() == 9

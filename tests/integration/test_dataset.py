@@ -18,12 +18,12 @@ import pyarrow.dataset as pads
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from delta_sharing_client.outputs import polars as polars_frames
 from delta_sharing_client.outputs import streams
 from delta_sharing_client.outputs.dataset import SharedDataset, known_to_duckdb
 from tests.effort import ALL
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 
 
 def required(name: str, kind: pa.DataType) -> pa.Field:
@@ -64,8 +64,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
     made = HandMadeTable(folder).create(SCHEMA, partition_by=["p"])
     for value, rows in (("one", ROWS.slice(0, 20)), ("two", ROWS.slice(20))):
         made.commit(made.file(rows.drop_columns(["p"]), {"p": value}))
-    with mock_server.running(tables={"s.s.t": folder}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.s.t")
+    with served(folder) as shared:
+        yield shared
 
 
 CONDITIONS: dict[str, pc.Expression | None] = {

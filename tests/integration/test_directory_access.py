@@ -8,9 +8,6 @@ import json
 import logging
 import os
 import pathlib
-import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,17 +20,13 @@ import delta_sharing_client as ds
 import mock_server
 from delta_sharing_client.delta.log.delta_table import DeltaLog
 from delta_sharing_client.delta.log.writer import write_checkpoint
-from delta_sharing_client.fetch.place import Refused
-from delta_sharing_client.protocol.asset_kinds import TABLE, AssetRef
 from delta_sharing_client.protocol.messages import TemporaryCredentials
 from delta_sharing_client.redact import Secret
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.storage import opening
-from delta_sharing_client.storage.credentials import StorageCredentials, now_ms
-from delta_sharing_client.storage.store_place import StorePlace
 from mock_server import catalog, demo
 from mock_server.s3 import S3Settings
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 from tests.tables import TableWriter, rows_of
 from tests.unit.delta.log_builder import LogBuilder, metadata
 
@@ -196,11 +189,7 @@ def test_delete_gets_partition_values_from_the_added_file(tmp_path: pathlib.Path
             remove["path"] = path
         commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    with (
-        mock_server.running(tables={"s.d.t": writer.path}, local_directories=True) as server,
-        ds.SharingClient(server.profile, options=QUICK) as client,
-    ):
-        table = client.table("s.d.t")
+    with served(writer.path, QUICK, local_directories=True) as table:
         leave_out(file.path)
         rows = table.changes(starting_version=1).to_arrow().to_pylist()
         assert [(row["_change_type"], row["id"], row["text"]) for row in rows] == [
@@ -230,11 +219,10 @@ def test_access_mode_is_an_option_and_shown_by_explain(local: Any, writer: Table
 def test_url_access_is_used_if_no_directory_is_shared(writer: TableWriter, caplog: pytest.LogCaptureFixture) -> None:
     writer.insert(writer.file(rows_of([1])))
     with (
-        mock_server.running(tables={"s.d.t": writer.path}) as server,
-        ds.SharingClient(server.profile, options=QUICK) as client,
+        served(writer.path, QUICK) as shared,
         caplog.at_level(logging.WARNING),
     ):
-        scan = client.table("s.d.t").scan()
+        scan = shared.scan()
         assert ids(scan.to_arrow()) == [1]
         assert "access: by URL, because the table's directory cannot be read: " in scan.explain()
     assert "is read by URL" in caplog.text
@@ -336,11 +324,10 @@ def test_changes_of_a_table_without_a_change_feed_are_refused(tmp_path: pathlib.
     writer = TableWriter(tmp_path / "plain", SCHEMA)
     writer.insert(writer.file(rows_of([1])))
     with (
-        mock_server.running(tables={"s.d.t": writer.path}, local_directories=True) as server,
-        ds.SharingClient(server.profile, options=QUICK) as client,
+        served(writer.path, QUICK, local_directories=True) as table,
         pytest.raises(ds.UnsupportedFeatureError, match="were not recorded"),
     ):
-        client.table("s.d.t").changes(starting_version=0).to_arrow()
+        table.changes(starting_version=0).to_arrow()
 
 
 def test_unrecorded_versions_of_a_change_feed_are_refused(tmp_path: pathlib.Path) -> None:
@@ -350,11 +337,7 @@ def test_unrecorded_versions_of_a_change_feed_are_refused(tmp_path: pathlib.Path
     hand_made.commit(hand_made.metadata(wide, (), FEED), hand_made.file(pa.table({"id": [2], "text": ["b"]})))
     hand_made.commit(hand_made.metadata(wide), hand_made.file(pa.table({"id": [3], "text": ["c"]})))
     hand_made.commit(hand_made.metadata(wide, (), FEED), hand_made.file(pa.table({"id": [4], "text": ["d"]})))
-    with (
-        mock_server.running(tables={"s.d.t": hand_made.root}, local_directories=True) as server,
-        ds.SharingClient(server.profile, options=QUICK) as client,
-    ):
-        table = client.table("s.d.t")
+    with served(hand_made.root, QUICK, local_directories=True) as table:
 
         def rows(start: int, end: int) -> list[tuple[int, int, str | None]]:
             returned = table.changes(starting_version=start, ending_version=end).to_arrow().to_pylist()
@@ -399,21 +382,6 @@ def test_log_path_outside_the_table_is_refused(local: Any, writer: TableWriter) 
         table.scan().to_arrow()
 
 
-@pytest.mark.parametrize(
-    ("location", "message"),
-    [("file:///etc", "is a local directory"), ("ftp://host/t", "the scheme 'ftp', which is not supported")],
-)
-def test_local_and_unsupported_locations_are_refused(
-    location: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    profile = {"shareCredentialsVersion": 1, "endpoint": "https://example.org/x", "bearerToken": "t"}
-    with ds.SharingClient(profile, options=QUICK) as client:
-        table = client.table("s.d.t")
-        monkeypatch.setattr(type(table.rest), "credentials", lambda *_, **__: TemporaryCredentials(location=location))
-        with pytest.raises(ds.DeltaSharingError, match=message):
-            opening.place_of(table.rest, AssetRef(TABLE, table.name), None, QUICK)
-
-
 # --- credentials ---
 
 
@@ -433,82 +401,6 @@ def test_s3_table_is_read_with_temporary_credentials(in_s3: Any, caplog: pytest.
         assert not [text for text in texts if secret in text]
 
 
-def test_credentials_are_renewed_early_and_once_for_all_threads(in_s3: Any) -> None:
-    _, table = in_s3
-    plan = table.scan().plan()
-    (place,) = plan.context.place._places.values()
-    asked = []
-    renewing = place.renewal._provider
-
-    def counted() -> StorageCredentials:
-        asked.append(renewing.location)
-        return renewing()
-
-    place.renewal._provider = counted
-    assert sum(batch.num_rows for batch in Batches(plan)) == 3
-    assert asked == []
-    # The credentials expire in a minute.
-    _end_in(place, 60_000)
-    assert sum(batch.num_rows for batch in Batches(plan)) == 3
-    assert asked == ["s3://tables/a/t"]
-
-
-def test_refused_credentials_are_renewed(in_s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, table = in_s3
-    plan = table.scan().plan()
-    (place,) = plan.context.place._places.values()
-    first = place.renewal.current()
-    sent = []
-    exchange = StorePlace._exchange
-
-    async def refusing(self: Any, request: Any, url: str, credentials: Any, *others: Any) -> None:
-        sent.append(credentials)
-        if credentials is first:
-            raise Refused(400, None, code="ExpiredToken")
-        await exchange(self, request, url, credentials, *others)
-
-    monkeypatch.setattr(StorePlace, "_exchange", refusing)
-    assert sum(batch.num_rows for batch in Batches(plan)) == 3
-    assert [credentials is first for credentials in sent].count(True) == 1
-    assert len(sent) > 1
-
-
-def test_credentials_are_used_until_expiry_if_renewal_fails(in_s3: Any) -> None:
-    _, table = in_s3
-    plan = table.scan().plan()
-    (place,) = plan.context.place._places.values()
-
-    def down() -> StorageCredentials:
-        raise ds.TransportError("The server is down.")
-
-    place.renewal._provider = down
-    _end_in(place, 60_000)
-    assert sum(batch.num_rows for batch in Batches(plan)) == 3
-    _end_in(place, -1)
-    with pytest.raises(ds.TransportError, match="is down"):
-        list(Batches(plan))
-
-
-def test_pickled_directory_plan_is_read_in_another_process(in_s3: Any, tmp_path: pathlib.Path) -> None:
-    _, table = in_s3
-    plan = table.scan().plan()
-    (tmp_path / "plan").write_bytes(pickle.dumps(plan))
-    program = (
-        "import pickle, sys; from delta_sharing_client.run.batches import Batches; "
-        "print(sum(batch.num_rows for batch in Batches(pickle.load(open(sys.argv[1], 'rb')))))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "plan")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-
-    assert run.stdout == "3\n"
-
-
 def test_error_for_a_deleted_file_names_the_table(in_s3: Any, store: Any) -> None:
     _, table = in_s3
     bucket, _ = store
@@ -523,13 +415,6 @@ def test_error_for_a_deleted_file_names_the_table(in_s3: Any, store: Any) -> Non
     bucket.objects.all().delete()
     with pytest.raises(ds.DeltaSharingError, match="_delta_log"):
         table.scan().plan()
-
-
-def _end_in(place: Any, milliseconds: int) -> None:
-    """Make the credentials of a location an hour old, with ``milliseconds`` until they expire."""
-    now = now_ms()
-    place.renewal._since_ms, place.renewal._paused_until_ms = now - 3_600_000, 0
-    place.renewal._given = dataclasses.replace(place.renewal.current(), expires_ms=now + milliseconds)
 
 
 def test_directory_history_has_every_version_and_its_operation(tmp_path: pathlib.Path) -> None:
@@ -562,11 +447,8 @@ def test_history_has_no_counts_where_no_feed_was_recorded(tmp_path: pathlib.Path
     log.commit(1, {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "userName": "me"}})
     log.commit(2, {"commitInfo": {"operation": 5, "operationParameters": ["x"]}}, metadata(configuration=FEED))
     log.commit(3, {"commitInfo": {"operation": "OPTIMIZE"}})
-    with (
-        mock_server.running(tables={"s.d.t": log.root}, local_directories=True) as server,
-        ds.SharingClient(server.profile, options=QUICK) as client,
-    ):
-        versions = client.table("s.d.t").history()
+    with served(log.root, QUICK, local_directories=True) as table:
+        versions = table.history()
 
     assert [(one.operation, one.inserts) for one in versions] == [
         (None, None),
@@ -588,11 +470,8 @@ def test_history_starts_at_the_first_commit_in_the_log(tmp_path: pathlib.Path) -
     write_checkpoint(log.directory / f"{2:020}.checkpoint.parquet", [then.protocol, then.metadata])
     for version in (0, 1):
         (log.directory / f"{version:020}.json").unlink()
-    with (
-        mock_server.running(tables={"s.d.t": log.root}, local_directories=True) as server,
-        ds.SharingClient(server.profile, options=QUICK) as client,
-    ):
-        assert [(one.version, one.operation) for one in client.table("s.d.t").history()] == [(2, "V2"), (3, "V3")]
+    with served(log.root, QUICK, local_directories=True) as table:
+        assert [(one.version, one.operation) for one in table.history()] == [(2, "V2"), (3, "V3")]
 
 
 def test_history_by_url_requests_no_credentials(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import http.server
 import itertools
 import json
 import os
@@ -33,6 +32,7 @@ from delta_sharing_client.http.sessions import proxy_for
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
+from tests.http_server import Exchange, HttpServer
 from tests.time_limits import SOON, Stopwatch
 
 SIZE = 100_000
@@ -304,21 +304,6 @@ def test_throughput_is_measured_over_60_seconds(clock: Clock) -> None:
         read(watch, clock, 1, 1.03)
 
 
-def test_headers_may_take_as_long_as_the_read_timeout(clock: Clock) -> None:
-    watch = RequestLimits(ReadOptions(read_timeout=60), Deadline(None), "Asking", None)
-    read(watch, clock, 10, 59)
-    read(watch, clock, 10, 59)
-    with pytest.raises(Transient, match="the headers of the response are not complete after 60 s"):
-        read(watch, clock, 10, 2)
-
-
-def test_throughput_and_total_timeout_can_be_unlimited(clock: Clock) -> None:
-    watch = RequestLimits(ReadOptions(min_bytes_per_second=0, total_timeout=None), Deadline(None), "Asking", None)
-    watch.head_is_complete()
-    for _ in range(1000):
-        read(watch, clock, 1, 59)
-
-
 # --- proxies ---
 
 
@@ -385,8 +370,8 @@ def test_http_response_on_an_https_port_fails_at_once(hostile: Hostile) -> None:
 # --- TLS ---
 
 
-class Secure:
-    """An HTTPS server that counts handshakes; with ``wanted`` it requests a client certificate."""
+class Secure(HttpServer):
+    """An HTTPS server that counts requests; with ``wanted`` it requests a client certificate."""
 
     def __init__(self, authority: trustme.CA, wanted: bool = False) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -394,47 +379,18 @@ class Secure:
         if wanted:
             authority.configure_trust(context)
             context.verify_mode = ssl.CERT_REQUIRED
-        self.handshakes = 0
         self.requests = 0
-        outer = self
+        super().__init__(self._send, context)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def setup(self) -> None:
-                # The handshake is not done in accept(), where it would block other connections.
-                self.request = context.wrap_socket(self.request, server_side=True)
-                outer.handshakes += 1
-                super().setup()
-
-            def do_GET(self) -> None:
-                outer.requests += 1
-                body = b"{}" if self.path.startswith("/shares") else bytes(SIZE)
-                span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-                self.send_response(206 if span else 200)
-                if span:
-                    self.send_header("Content-Range", f"bytes {span[1]}-{span[2]}/{len(body)}")
-                    body = body[int(span[1]) : int(span[2]) + 1]
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: object) -> None:
-                pass
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        self.url = f"https://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _send(self, exchange: Exchange) -> None:
+        self.requests += 1
+        body = b"{}" if exchange.path.startswith("/shares") else bytes(SIZE)
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", exchange.headers.get("Range", ""))
+        if span is None:
+            exchange.reply(200, body)
+        else:
+            headers = {"Content-Range": f"bytes {span[1]}-{span[2]}/{len(body)}"}
+            exchange.reply(206, body[int(span[1]) : int(span[2]) + 1], headers)
 
 
 @pytest.fixture(scope="module")
@@ -452,13 +408,7 @@ def bundle(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> s
 @pytest.fixture
 def make_secure(authority: trustme.CA) -> Iterator[Callable[..., Secure]]:
     with contextlib.ExitStack() as stack:
-
-        def make(**options: bool) -> Secure:
-            server = Secure(authority, **options)
-            stack.callback(server.close)
-            return server
-
-        yield make
+        yield lambda **options: stack.enter_context(Secure(authority, **options))
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_data])
@@ -571,14 +521,14 @@ def test_connections_and_tls_sessions_are_reused(make_secure: Callable[..., Secu
 
     loop.call(all_of_it())
     assert server.requests == 100
-    assert server.handshakes <= 4
+    assert server.connections <= 4
 
     profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
     client = ds.SharingClient(profile, options=options)
-    before = server.handshakes
+    before = server.connections
     for _ in range(10):
         client.list_shares()
-    assert server.handshakes == before + 1
+    assert server.connections == before + 1
 
 
 class Tunnel:

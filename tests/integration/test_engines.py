@@ -18,6 +18,7 @@ import pytest
 import delta_sharing_client as ds
 import mock_server
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 from tests.tables import ODD_PARTITIONS, ODD_TEXTS, write_odd
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
@@ -36,8 +37,8 @@ def scan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.Scan]:
     root = tmp_path_factory.mktemp("engines") / "t"
     made = HandMadeTable(root).create(pa.schema([("id", pa.int64()), ("name", pa.string())]))
     made.commit(*(made.file(pa.table({"id": [2 * i, 2 * i + 1], "name": [str(i), None]})) for i in range(20)))
-    with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.s.t").scan(filter="id > 0")
+    with served(root) as table:
+        yield table.scan(filter="id > 0")
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +69,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
     """A table with special characters in names, nested fields, long text and non-ASCII text."""
     root = tmp_path_factory.mktemp("engines") / "odd"
     write_odd(root)
-    with mock_server.running(tables={"s.s.t": root}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.s.t")
+    with served(root) as shared:
+        yield shared
 
 
 def recipe(engine: str, page: pathlib.Path) -> str:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from mock_server.faults import FAULTS, KINDS, FaultKind, Target
 from tests.generated import check_generated
+from tests.served import served
 from tests.tables import TableWriter, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,12 +79,9 @@ def _outcome(path: Path, kind: FaultKind, target: Target, always: bool) -> str:
     else:
         fault = kind.name + ("" if value is None else f"={value}") + ("" if always else ":1") + f"@{target.value}"
     options = dataclasses.replace(OPTIONS, total_timeout=6.0) if kind.name in ENDLESS and always else OPTIONS
-    with (
-        mock_server.running(tables={"s.s.t": path}, faults=[fault]) as server,
-        ds.SharingClient(server.profile, options) as client,
-    ):
+    with served(path, options, faults=[fault]) as table:
         try:
-            rows = client.table("s.s.t").scan(filter="id >= 0").to_arrow()["id"].to_pylist()
+            rows = table.scan(filter="id >= 0").to_arrow()["id"].to_pylist()
         except ds.DeltaSharingError as error:
             return f"`{type(error).__name__}`"
     return "rows" if rows == list(range(COUNT)) else "wrong"

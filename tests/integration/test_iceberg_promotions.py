@@ -42,10 +42,6 @@ def _time_type(logical: str) -> dict[str, Any]:
     return {"type": "long", "logicalType": logical, "adjust-to-utc": False}
 
 
-def _moment(day: datetime.date) -> datetime.datetime:
-    return datetime.datetime(day.year, day.month, day.day)
-
-
 @dataclasses.dataclass(frozen=True)
 class Promotion:
     """A promotion and two values: the types in the schema, in Avro and in Arrow, and the values and bounds in each."""

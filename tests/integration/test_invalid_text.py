@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 
 INVALID = b"Stra\xdfe 5"
 SHOWN = "Stra\ufffde 5"
@@ -33,8 +33,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
     rows = pa.table({"id": [0, 1, 2, 3], "t": pa.array(ROWS, pa.binary()).view(pa.string())})
     made = HandMadeTable(folder).create(rows.schema, properties={"delta.enableChangeDataFeed": "true"})
     made.commit(made.file(rows))
-    with mock_server.running(tables={"s.s.t": folder}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.s.t")
+    with served(folder) as shared:
+        yield shared
 
 
 def written(scan: ds.Scan, folder: Path, method: str) -> Path:

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from delta_sharing_client.delta.data_types import SPELLINGS, PrimitiveType
 from delta_sharing_client.delta.type_rows import TYPES
 from delta_sharing_client.spark.types import to_spark_type
 from tests.integration.test_newer_types import schema
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 
 
 @pytest.mark.parametrize("name", ["counter", "counter(7)"])
@@ -31,8 +31,7 @@ def test_one_row_in_types_makes_a_new_type_readable(
         bound = {"c": number * 10}
         add["add"]["stats"] = json.dumps({"numRecords": 1, "minValues": bound, "maxValues": bound})
         table.commit(add)
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        shared = client.table("s.d.t")
+    with served(table.root) as shared:
         rows = shared.scan().to_arrow().sort_by("id")
         assert rows.schema.field("c").type == rows.schema.field("p").type == pa.int64()
         assert rows["c"].to_pylist() == [10, 20, 30]
@@ -49,8 +48,7 @@ def test_column_of_an_unknown_type_is_omitted(tmp_path: pathlib.Path) -> None:
     table = HandMadeTable(tmp_path / "t").create(schema(("id", "long"), ("c", "counter")))
     table.commit(table.file(pa.table({"id": [1], "c": [2]})))
     with (
-        mock_server.running(tables={"s.d.t": table.root}) as server,
-        ds.SharingClient(server.profile) as client,
+        served(table.root) as shared,
         pytest.warns(ds.IncompleteReadWarning, match="counter"),
     ):
-        assert client.table("s.d.t").scan().to_arrow().column_names == ["id"]
+        assert shared.scan().to_arrow().column_names == ["id"]

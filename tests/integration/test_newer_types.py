@@ -18,10 +18,10 @@ import pyroaring
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from delta_sharing_client.delta.data_types import PrimitiveType
 from delta_sharing_client.spark.types import to_spark_type
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 
 NANOS = pa.timestamp("ns", tz="UTC")
 FIRST = 1_234_567_891_234_567_891
@@ -62,8 +62,8 @@ def places(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
         add = table.file(content)
         add["add"]["stats"] = json.dumps(stats)
         table.commit(add)
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.d.t")
+    with served(table.root) as shared:
+        yield shared
 
 
 def test_geopandas_gets_the_coordinate_systems(places: ds.SharedTable) -> None:
@@ -126,8 +126,8 @@ def moments(tmp_path: pathlib.Path) -> Iterator[ds.SharedTable]:
         cut = {"at": "2009-02-13T23:31:31.234Z", "wall": f"1970-01-01 00:00:0{number}"}
         add["add"]["stats"] = json.dumps({"numRecords": 1, "minValues": cut, "maxValues": cut, "nullCount": {"at": 0}})
         table.commit(add)
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.d.t")
+    with served(table.root) as shared:
+        yield shared
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,7 @@ def test_nanosecond_table_of_delta_rs_is_read(tmp_path: pathlib.Path) -> None:
         }
     )
     deltalake.write_deltalake(table, content, mode="append")
-    with mock_server.running(tables={"s.d.t": tmp_path / "t"}) as server, ds.SharingClient(server.profile) as client:
-        shared = client.table("s.d.t")
+    with served(tmp_path / "t") as shared:
         rows = shared.scan().to_arrow().sort_by("b")
         assert rows.equals(content.sort_by("b"))
         assert (
@@ -203,12 +202,11 @@ def test_deletion_vector_at_offset_0_removes_its_rows(tmp_path: pathlib.Path, of
     path = (table.root / "vector.bin").as_uri()
     vector = {"storageType": "p", "pathOrInlineDv": path, "sizeInBytes": len(bits), "cardinality": 2, **offset}
     table.commit({"add": add["add"] | {"deletionVector": vector}})
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        shared = client.table("s.d.t")
+    with served(table.root) as shared:
         assert shared.scan().to_arrow()["id"].to_pylist() == [0, 2, 4]
         assert shared.scan(filter="id > 0").count() == 2
         # The copy has its own deletion vector at the usual location.
-        client.table("s.d.t").replicate(tmp_path / "copy")
+        shared.replicate(tmp_path / "copy")
     (commit,) = (tmp_path / "copy" / "_delta_log").glob("*.json")
     adds = [json.loads(line)["add"] for line in commit.read_text().splitlines() if '"add"' in line]
     assert [add["deletionVector"]["offset"] for add in adds] == [1]
@@ -221,8 +219,7 @@ def test_void_column_that_got_a_type_is_null_in_old_files(tmp_path: pathlib.Path
     table.commit(table.file(pa.table({"id": [1]})))
     table.commit(table.metadata(schema(("id", "long"), ("v", "integer")), properties=feed))
     table.commit(table.file(pa.table({"id": [2], "v": pa.array([7], pa.int32())})))
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        shared = client.table("s.d.t")
+    with served(table.root) as shared:
         assert shared.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": None}, {"id": 2, "v": 7}]
         assert shared.scan(filter="v IS NULL").to_arrow()["id"].to_pylist() == [1]
         changes = shared.changes(starting_version=1).to_arrow().sort_by("id")

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pytest
 
 import delta_sharing_client as ds
-import mock_server
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.read_base import Read, with_pushed
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 
 ROWS = [{"id": number, "tenant": "ab"[number % 2], "day": number // 25} for number in range(100)]
 Row = dict[str, Any]
@@ -32,8 +32,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
     for day in range(4):
         rows = [{"id": row["id"], "tenant": row["tenant"]} for row in ROWS if row["day"] == day]
         made.commit(made.file(pa.Table.from_pylist(rows), {"day": str(day)}))
-    with mock_server.running(tables={"s.s.t": folder}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.s.t")
+    with served(folder) as shared:
+        yield shared
 
 
 def of_tenant(rows: list[Row]) -> list[Row]:

@@ -21,6 +21,7 @@ import delta_sharing_client as ds
 import mock_server
 from tests.effort import ALL
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 from tests.tables import ODD_PARTITIONS, write_odd
 from tests.tables import ODD_TEXTS as TEXTS
 from tests.versions import PYARROW
@@ -323,8 +324,8 @@ def test_explain_reports_files_skipped_by_the_server(table: ds.SharedTable, wire
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ds.SharedTable]:
     folder = tmp_path_factory.mktemp("odd") / "t"
     write_odd(folder)
-    with mock_server.running(tables={"s.s.odd": folder}) as server, ds.SharingClient(server.profile) as client:
-        yield client.table("s.s.odd")
+    with served(folder) as table:
+        yield table
 
 
 @pytest.mark.parametrize(

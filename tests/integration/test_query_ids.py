@@ -13,6 +13,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from tests.served import served
 from tests.tables import TableWriter, rows_of
 from tests.versions import VERIFIES_PAGES
 
@@ -50,9 +51,8 @@ def test_error_in_a_data_file_has_the_query_id(shared: pathlib.Path, caplog: Any
 
 def test_usage_error_has_no_query_id(shared: pathlib.Path) -> None:
     with (
-        mock_server.running(tables={"s.d.t": shared}) as server,
-        ds.SharingClient(server.profile) as client,
+        served(shared) as table,
         pytest.raises(ds.UsageError) as caught,
     ):
-        client.table("s.d.t").scan(columns=["nothing"]).to_arrow()
+        table.scan(columns=["nothing"]).to_arrow()
     assert "query id" not in str(caught.value)

@@ -38,6 +38,7 @@ from tests import junctions
 from tests.integration import spark_rows
 from tests.memory import python_peak
 from tests.regressions.hand_made import HandMadeTable
+from tests.served import served
 from tests.tables import TableWriter, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -78,8 +79,8 @@ def copy(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def ids(directory: pathlib.Path, version: int | None = None) -> list[int]:
     """Return the column ``id`` of a copy, read with our client from a server that shares the copy."""
-    with mock_server.running(tables={"s.d.copy": directory}) as server, ds.SharingClient(server.profile) as client:
-        return sorted(client.table("s.d.copy").scan(version=version).to_arrow()["id"].to_pylist())
+    with served(directory) as table:
+        return sorted(table.scan(version=version).to_arrow()["id"].to_pylist())
 
 
 def data_files(directory: pathlib.Path) -> set[str]:
@@ -125,8 +126,8 @@ def test_files_of_another_server_with_the_same_ids_are_not_kept(tmp_path: pathli
     for number, rows in enumerate(([1, 2], [3, 4])):
         writer = TableWriter(tmp_path / f"shared-{number}", SCHEMA, table_id="the same")
         writer.insert(writer.file(rows_of(rows), name="part-0.parquet"))
-        with mock_server.running(tables={"s.d.t": writer.path}) as server, ds.SharingClient(server.profile) as client:
-            steps.append(client.table("s.d.t").replicate(copy, response_format=wire))
+        with served(writer.path) as shared:
+            steps.append(shared.replicate(copy, response_format=wire))
         assert ids(copy) == rows
 
     assert [(step.local_version, step.downloaded_files) for step in steps] == [(0, 1), (1, 1)]
@@ -224,14 +225,12 @@ def test_copy_is_an_independent_table_that_can_be_moved(shared: Shared, copy: pa
 
 
 def test_in_commit_timestamps_and_row_ids_are_copied(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
-    served = {f"s.d.{name}": spark_rows.SparkTable(name).path for name in ("pair-tracking-committime",)}
-    with mock_server.running(tables=served) as server, ds.SharingClient(server.profile) as client:
-        table = client.table("s.d.pair-tracking-committime")
+    with served(spark_rows.SparkTable("pair-tracking-committime").path) as table:
         for version in range(table.version() + 1):
             table.replicate(copy, version=version)
         expected = table.scan(row_lineage=True).to_arrow()
-    with mock_server.running(tables={"s.d.copy": copy}) as server, ds.SharingClient(server.profile) as client:
-        rows = client.table("s.d.copy").scan(row_lineage=True).to_arrow()
+    with served(copy) as shared:
+        rows = shared.scan(row_lineage=True).to_arrow()
 
     assert rows.sort_by("_row_id").equals(expected.sort_by("_row_id"))
     assert "delta.enableInCommitTimestamps" not in DeltaLog.open(copy).snapshot().metadata.properties
@@ -268,9 +267,9 @@ def test_removed_files_are_kept_for_the_retention(shared: Shared, copy: pathlib.
 
 def test_deletion_vector_in_use_is_kept(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = spark_rows.SparkTable("deletion-vectors")
-    with mock_server.running(tables={"s.d.t": table.path}) as server, ds.SharingClient(server.profile) as client:
+    with served(table.path) as shared:
         for version in table.versions:
-            client.table("s.d.t").replicate(copy, version=version, retention=AT_ONCE)
+            shared.replicate(copy, version=version, retention=AT_ONCE)
             assert len(ids(copy)) == len(table.rows(version))
 
     files = DeltaLog.open(copy).snapshot().files
@@ -328,14 +327,14 @@ def test_checksums_survive_checkpoints_and_tombstones(shared: Shared, copy: path
 
 def test_repair_replaces_a_damaged_deletion_vector(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     table = spark_rows.SparkTable("deletion-vectors")
-    with mock_server.running(tables={"s.d.t": table.path}) as server, ds.SharingClient(server.profile) as client:
-        client.table("s.d.t").replicate(copy)
+    with served(table.path) as shared:
+        shared.replicate(copy)
         expected = ids(copy)
         (vector, *_) = (copy / "vectors").iterdir()
         vector.write_bytes(bytes(len(vector.read_bytes())))
         with pytest.raises(ds.DataError):
             ids(copy)
-        client.table("s.d.t").replicate(copy, repair=True)
+        shared.replicate(copy, repair=True)
 
     assert ids(copy) == expected
 
@@ -418,11 +417,11 @@ def test_directory_with_another_table_is_refused(shared: Shared, copy: pathlib.P
     shared.table.replicate(copy)
     other = TableWriter(tmp_path / "other", SCHEMA)
     other.insert(rows_of([2]))
-    with mock_server.running(tables={"s.d.other": other.path}) as server, ds.SharingClient(server.profile) as client:
+    with served(other.path) as another:
         with pytest.raises(ds.UsageError, match="another directory"):
-            client.table("s.d.other").replicate(copy)
+            another.replicate(copy)
         with pytest.raises(ds.UsageError, match="Delta table that replicate did not create"):
-            client.table("s.d.other").replicate(other.path)
+            another.replicate(other.path)
 
     assert ids(copy) == [1]
 
@@ -498,13 +497,13 @@ def test_copy_of_some_columns_includes_partition_columns(tmp_path: pathlib.Path,
         partition_by=["p"],
     )
     table.commit(table.file(pa.table({"a": [1], "b": [2], "s": [{"x": 3, "y": 4}]}), {"p": "v"}))
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        client.table("s.d.t").replicate(copy, columns=["s.y", "a"])
+    with served(table.root) as shared:
+        shared.replicate(copy, columns=["s.y", "a"])
         result = deltalake.DeltaTable(str(copy))
         assert [field.name for field in result.schema().fields] == ["a", "s", "p"]
         assert result.to_pyarrow_table().to_pylist() == [{"a": 1, "s": {"y": 4}, "p": "v"}]
         # The same version of the table is copied again, with other columns.
-        client.table("s.d.t").replicate(copy)
+        shared.replicate(copy)
     assert deltalake.DeltaTable(str(copy)).to_pyarrow_table().to_pylist() == [
         {"a": 1, "b": 2, "s": {"x": 3, "y": 4}, "p": "v"}
     ]
@@ -518,13 +517,12 @@ def test_table_with_an_unknown_type_is_refused_without_a_warning(tmp_path: pathl
     table = HandMadeTable(tmp_path / "t").create(json.dumps({"type": "struct", "fields": fields}))
     table.commit(table.file(pa.table({"a": [1]})))
     with (
-        mock_server.running(tables={"s.d.t": table.root}) as server,
-        ds.SharingClient(server.profile) as client,
+        served(table.root) as shared,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("error")
         with pytest.raises(ds.UnsupportedFeatureError, match="'h'"):
-            client.table("s.d.t").replicate(copy)
+            shared.replicate(copy)
 
 
 def test_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
@@ -533,11 +531,10 @@ def test_table_without_an_id_is_refused(tmp_path: pathlib.Path, copy: pathlib.Pa
     described["metaData"]["id"] = ""
     table.commit(described)
     with (
-        mock_server.running(tables={"s.d.t": table.root}) as server,
-        ds.SharingClient(server.profile) as client,
+        served(table.root) as shared,
         pytest.raises(ds.ProtocolError, match=r"needs the id of 's\.d\.t'"),
     ):
-        client.table("s.d.t").replicate(copy)
+        shared.replicate(copy)
 
 
 def test_removal_has_all_fields_of_the_removed_file(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
@@ -550,8 +547,7 @@ def test_removal_has_all_fields_of_the_removed_file(tmp_path: pathlib.Path, copy
     added = table.file(pa.table({"a": [1, 2]}), {"p": "v"}, removed=[0])
     added["add"] |= {"baseRowId": 5, "defaultRowCommitVersion": 1}
     table.commit(added)
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        shared = client.table("s.d.t")
+    with served(table.root) as shared:
         shared.replicate(copy)
         (before,) = (action["add"] for action in log_of(copy) if "add" in action)
         table.commit(table.removal(added))
@@ -584,8 +580,7 @@ def test_local_file_is_kept_if_its_size_matches_or_is_unknown(shared: Shared, tm
 def test_update_copies_changed_protocol_and_metadata(tmp_path: pathlib.Path, copy: pathlib.Path) -> None:
     schema = pa.schema([("a", pa.int64())])
     table = HandMadeTable(tmp_path / "t").create(schema)
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        shared = client.table("s.d.t")
+    with served(table.root) as shared:
         shared.replicate(copy, response_format="delta")
         features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
         protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
@@ -652,8 +647,8 @@ def test_tags_of_a_file_are_kept_next_to_its_checksum(tmp_path: pathlib.Path, co
     added = table.file(pa.table({"a": [1]}))
     added["add"]["tags"] = {"x": "y"}
     table.commit(added)
-    with mock_server.running(tables={"s.d.t": table.root}) as server, ds.SharingClient(server.profile) as client:
-        client.table("s.d.t").replicate(copy, response_format="delta")
+    with served(table.root) as shared:
+        shared.replicate(copy, response_format="delta")
     (stored,) = (action["add"] for action in log_of(copy) if "add" in action)
     content = (copy / stored["path"]).read_bytes()
     assert stored["tags"] == {"x": "y", CHECKSUM: hashlib.sha256(content).hexdigest()}
