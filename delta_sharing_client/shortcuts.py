@@ -17,7 +17,7 @@ class Shortcuts:
     Attributes
     ----------
     page_stubs:
-        Of a column chunk, only the pages that contain wanted rows are downloaded; small pages of nulls replace the
+        Only the pages of a column chunk that contain wanted rows are downloaded; small pages of nulls replace the
         others (``parquet.partial_chunk``). Without it, a filter that matches few rows of large row groups downloads
         them completely. Benchmark: ``pages``.
     batches_together:

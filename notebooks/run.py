@@ -17,7 +17,7 @@ import nbformat
 from jupyter_client import KernelManager
 
 FOLDER = Path(__file__).resolve().parent
-# What a machine has of its own: home and temporary folders, ports, and what grants access.
+# Text that must not be in a notebook: paths and ports of one machine, and credentials.
 PRIVATE = re.compile(
     r"/(?:home|root|tmp|Users|work)/|127\.0\.0\.1|localhost:|Bearer |Signature="
 )

@@ -1,5 +1,5 @@
-"""What other programs and the system do to a directory of this machine while it is read: the faults of
-``tests.fault_proxy`` that a directory can have."""
+"""Faults of a directory that is read: the faults of ``tests.fault_proxy`` that other programs or the system can cause
+in a local directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEANINGS = {
     "repeat-mark": "a link to its own directory",
     "outside": "a link to another directory",
 }
-"""For each fault that a directory can have, what it is there."""
+"""The meaning of each fault for a directory."""
 _LINK = "zz-link"
 
 
@@ -100,7 +100,7 @@ class LocalFaults:
                 self._write(key, bytes((byte + self._versions) % 256 for byte in self._contents[key]))
 
     def while_reading(self, name: str) -> None:
-        """Do to the open file ``name``, of which a part has been read, what the active fault does."""
+        """Apply the active fault to the open file ``name``, after a part of it was read."""
         key = pathlib.Path(name).relative_to(self.root).as_posix()
         with self._lock:
             if self.faults.take("truncate-body", Target.DATA):

@@ -100,7 +100,7 @@ def container_values() -> st.SearchStrategy[list[int]]:
     runs = st.lists(run, min_size=1, max_size=4).map(
         lambda pairs: [value for start, rows in pairs for value in range(start, min(start + rows, CONTAINER))]
     )
-    # Every second value, so that runs would take more space, and about as many as turn an array into a bitset.
+    # Every second value, so that runs would not save space. With about this many values, an array becomes a bitset.
     many = st.integers(_ARRAY_LIMIT - 1, _ARRAY_LIMIT + 2).map(lambda count: list(range(1, 2 * count, 2)))
     return scattered | runs | many
 

@@ -202,7 +202,7 @@ class FileDecoder:
     def _parts(
         self, data: ParquetBytes, groups: tuple[int, ...], runs: Iterable[tuple[int, ...]], threads: bool
     ) -> Iterator[_Part]:
-        """Yield the wanted ranges of ``groups``, of which each of ``runs`` is decoded in one call.
+        """Yield the wanted ranges of ``groups``. Each of ``runs``, some consecutive groups, is decoded in one call.
 
         Rows of skipped pages and rows in a deletion vector are dropped here, before a filter, a computation or a check.
         """

@@ -245,9 +245,9 @@ class Layout:
     """Which columns and row groups of one file are read, and where they are.
 
     ``bounds`` exists if there is a condition to skip data by. The other attributes are by row group: ``pages`` has
-    those of which only some rows are wanted; ``index`` has functions that decode the list of their pages on demand, if
-    the page index was read; ``cuts`` has the ranges of rows, counted within the row group, if other layouts cover the
-    rest of it.
+    the groups from which only some rows are wanted; ``index`` has functions that decode their lists of pages, if the
+    page index was read; ``cuts`` has the ranges of rows, counted within the row group, if other layouts cover its
+    other rows.
     """
 
     footer: Footer

@@ -60,7 +60,7 @@ class Vectors:
         if descriptor.storage_type == "u":
             raise ProtocolError(
                 "The server must send a deletion vector inline or as a URL, but it sent a path relative to the table. "
-                "Tell the provider of the server."
+                "Tell the data provider."
             )
         if descriptor.storage_type == "i":
             return decode_inline(descriptor)

@@ -141,7 +141,7 @@ class ListedFiles:
         )
         raise ProtocolError(
             f"A snapshot must list each data file once, but two files with {both} were found; the rows of one of them "
-            "would be missing. Tell the provider of the server.",
+            "would be missing. Tell the data provider.",
             table=self._table,
             version=self._version,
             file_id=file.file_id,

@@ -87,14 +87,14 @@ def appended_files(files: Sequence[SharedFile], version: int, on_change: OnChang
         raise DataError(
             f"Detected a data update in version {version}, which an append stream cannot show. To leave such commits "
             "out, set the option 'skipChangeCommits' to 'true'; to get all rows of the rewritten files (unchanged rows "
-            "come again), set 'ignoreChanges'; to see each change, start anew with 'readChangeFeed' and a new "
+            "come again), set 'ignoreChanges'; to see each change, start over with 'readChangeFeed' and a new "
             "checkpoint.",
             version=version,
         )
     if removes and not adds and on_change is OnChange.FAIL:
         raise DataError(
             f"Detected deleted data in version {version}, which an append stream cannot show. To ignore deletes, set "
-            "the option 'ignoreDeletes' to 'true'; to see each change, start anew with 'readChangeFeed' and a new "
+            "the option 'ignoreDeletes' to 'true'; to see each change, start over with 'readChangeFeed' and a new "
             "checkpoint.",
             version=version,
         )

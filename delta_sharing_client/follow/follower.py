@@ -397,7 +397,7 @@ class Follower:
         if then.id != self._stream.metadata.id:
             raise UsageError(
                 f"The {self._words.place} belongs to the table with id '{then.id}', but the table now has the id "
-                f"'{self._stream.metadata.id}': it was deleted and created anew. To read it from its beginning, "
+                f"'{self._stream.metadata.id}': it was deleted and recreated. To read it from its beginning, "
                 f"{self._words.anew}."
             )
         if difference(then, self._stream.metadata) is not None:

@@ -105,7 +105,7 @@ def check_restart(offset: Offset, words: Words, *, table_id: str, change_feed: b
     if offset.table_id != table_id:
         raise UsageError(
             f"The {words.place} belongs to the table with id '{offset.table_id}', but the table now has the id "
-            f"'{table_id}': it was deleted and created anew, or the path names a different table. To read it from its "
+            f"'{table_id}': it was deleted and recreated, or the path names a different table. To read it from its "
             f"beginning, {words.anew}."
         )
     if offset.change_feed != change_feed:

@@ -108,8 +108,8 @@ class FollowedTable:
             if not head.metadata.id and self._operation is not Operation.SNAPSHOT:
                 raise ProtocolError(
                     f"The metadata of '{self.name}' must have an id (metaData.id), by which the "
-                    f"{self.request.words.place} recognizes a table that was created anew, but it has none. Tell the "
-                    "provider of the server.",
+                    f"{self.request.words.place} recognizes a table that was recreated, but it has none. Tell the "
+                    "data provider.",
                     table=self.name,
                 )
             return head
@@ -127,7 +127,7 @@ class FollowedTable:
         version = polling.version(operation=Operation.STREAMING)
         if version < 0:
             raise ProtocolError(
-                f"Expected a table version of 0 or more, found {version}. Tell the provider of the server.",
+                f"Expected a table version of 0 or more, found {version}. Tell the data provider.",
                 table=self.name,
             )
         return version
@@ -319,7 +319,7 @@ class FollowedTable:
                 return None
             if metadata.id != stream.metadata.id:
                 return SchemaChangeError(
-                    f"The table was deleted and created anew: it had the id '{stream.metadata.id}' and has "
+                    f"The table was deleted and recreated: it had the id '{stream.metadata.id}' and has "
                     f"'{metadata.id}' from version {version} on. To read the new table, {self.request.words.anew}.",
                     table=self.name,
                     version=version,

@@ -34,7 +34,7 @@ _LONGEST_WAIT = 30.0
 _LONGEST_RETRY_AFTER = 10.0**9
 _SILENT_SECONDS = 2.0
 
-# Under this name users find the warnings (docs/reliability.md).
+# Users find the warnings in the log of this name (docs/reliability.md).
 _log = logging.getLogger("delta_sharing_client.retry")
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ GAP = 64 * 1024
 # Gaps up to this size are always downloaded: with small row groups, there are thousands of them, and a request each
 # would take several times as long.
 WASTE_EACH = 16 * 1024
-# Of the other gaps, the bytes that may be downloaded unnecessarily to save requests: at most this fraction of the
-# needed bytes ...
+# To save requests, larger gaps are downloaded too, as long as their bytes are at most this fraction of the needed
+# bytes ...
 WASTE_SHARE = 0.05
 # ... or this much, if that is more.
 WASTE_FLOOR = 8 * 1024

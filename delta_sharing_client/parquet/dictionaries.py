@@ -47,8 +47,8 @@ def _equal_length(body: bytes, count: int) -> int | None:
 def _longest_under_256(body: bytes, count: int) -> int | None:
     """Return the length of the longest of ``count`` strings under 256 bytes; ``None`` if this method cannot tell.
 
-    Before each string is its length in four bytes, the last three of which are zero for a short string. The places with
-    three zero bytes are accepted as lengths if each leads to the next one, and the last one to the end of the page.
+    The length of each string is stored before it, in four bytes; for short strings, the last three are zero. Places
+    with three zero bytes are accepted as lengths if each leads to the next, and the last one to the end of the page.
     """
     if len(body) > _LARGEST:
         return None

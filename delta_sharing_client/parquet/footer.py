@@ -186,8 +186,8 @@ def _without_int96(footer: bytes, leaves: frozenset[int]) -> pq.FileMetaData:
 def _without_arrow_schema(footer: bytes) -> bytes | None:
     """Return the footer with the key ``ARROW:schema`` renamed, ``None`` if it has none or cannot be decoded.
 
-    Under this key, writers store the Arrow types of the columns: views, dictionaries, run-end encoding, extension
-    types. The reader would return these types, for some of which Arrow has no kernels; the Parquet types are enough.
+    With this key, writers store the Arrow types of the columns: views, dictionaries, run-end encoding, extension types.
+    Arrow's reader would return these types, but it has no kernels for some of them. The Parquet types are enough.
     """
 
     def spans(data: bytes, at: int) -> tuple[tuple[bool, int, int], int]:

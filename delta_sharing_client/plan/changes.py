@@ -265,7 +265,7 @@ def _check_once(files: list[SharedFile], table: str) -> None:
         if name in seen:
             raise ProtocolError(
                 f"The server must list each file of version {file.version} once, but it listed one twice, or "
-                "two with one id. Tell the provider of the server.",
+                "two with one id. Tell the data provider.",
                 table=table,
                 file_id=file.file_id,
             )

@@ -103,7 +103,7 @@ class FileTask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     row_groups:
         Ordinals of the row groups to read, ``None`` for all; given if a large file is split into several tasks.
     version:
-        The version of the file that has these ``row_groups``, so that all of its tasks read the same one.
+        Identifies the content of a split file (its ETag, for example), so that all of its tasks read the same content.
     equality:
         Equality delete files, which delete rows of the file by their values.
     required_ids:
@@ -301,7 +301,7 @@ class SkippedFiles:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(abc.ABC):
-    """What a read reads: a ``ScanPlan`` with all of its files, or a ``ScanStream`` while they are still being listed.
+    """The files of a read: a ``ScanPlan`` with all of them, or a ``ScanStream`` while they are still being listed.
 
     ``tasks`` are the files that are listed already, in the order of their rows. ``limit`` is the number of rows after
     which the read stops. ``access`` says how the data is read, and why. ``table_files`` is the number of files of the

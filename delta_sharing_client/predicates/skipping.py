@@ -56,7 +56,8 @@ class Bounds(Protocol):
         ``int``, ``float``, ``Decimal``, ``str`` or ``bytes``; a date is ``int`` days and a timestamp ``int``
         nanoseconds since 1970 (UTC, or local time). For floating point, ``upper`` is not assumed to cover ``NaN``.
     null_count, row_count:
-        The numbers of nulls and rows; ``None`` if unknown. Of ``null_count``, only 0 and ``row_count`` matter.
+        The numbers of nulls and rows; ``None`` if unknown. Whether ``null_count`` is 0 or ``row_count`` is all
+        that matters.
     upper_without_nan:
         For floating point: no value other than null and ``NaN`` is larger; ``None`` if unknown.
     """

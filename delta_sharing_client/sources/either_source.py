@@ -1,4 +1,4 @@
-"""A table that can be read in one of two ways, of which only a refusal, or the request, shows which one works."""
+"""A table that can be read in one of two ways: the request, or the refusal of the first, shows which one works."""
 
 from __future__ import annotations
 

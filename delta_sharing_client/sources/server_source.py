@@ -157,7 +157,7 @@ class ServerSource(TableSource):
         # collation, because filters compare without it.
         unsaid = {field.name for field in request.added_fields}
         unsaid |= {field.name for field in schema.fields if field.collation is not None}
-        # Nor may hints name columns whose text may be replaced (``invalid_text``), because a server's statistics
+        # The same is true of columns whose text may be replaced (``invalid_text``), because a server's statistics
         # describe the original text.
         unsaid |= {path[0] for path in unbounded_paths(bound, self.options)} - set(partition_columns)
         parts = bound.children if isinstance(bound, And) else (bound,)

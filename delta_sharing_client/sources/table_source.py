@@ -1,4 +1,4 @@
-"""What everything above asks of a shared table, whatever its format and the way to its files."""
+"""The interface of a shared table, for all formats and all ways to its files."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ class FileOptions:
     """Which files of an asset are read.
 
     ``folder`` is a path in the asset; ``pattern``, ``exclude`` and ``recursive`` are as in ``FileAsset.files``.
-    ``modified_after`` and ``modified_before`` are exclusive bounds in ISO 8601. Of a model, ``model_version`` or
-    ``model_alias`` chooses the version.
+    ``modified_after`` and ``modified_before`` are exclusive bounds in ISO 8601. ``model_version`` or ``model_alias``
+    chooses the version of a model.
     """
 
     asset: AssetNoun

@@ -234,7 +234,7 @@ class Generator:
 
     def _step(self, chance: random.Random, visible: Sequence[str], whole: set[str], output: str) -> Step:
         testable = [*visible, *(["s.a"] if "s" in visible and "s.a" not in visible else [])]
-        # Of a struct of which only another field is selected, this one is not visible.
+        # If only another field of the struct is selected, this field is not visible.
         unseen = {"s", "s.b", "l", "_commit_timestamp"} | ({"s.a"} if "s" not in whole else set())
         testable = [one for one in testable if one not in unseen]
         kind = chance.choice(["filter", "filter", "filter", "select", "head"])

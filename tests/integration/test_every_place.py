@@ -1,4 +1,4 @@
-"""What holds for each place alike: progress, cancelling, and reads that end early."""
+"""Progress, cancelling and reads that end early work in the same way for every place that files are read from."""
 
 from __future__ import annotations
 

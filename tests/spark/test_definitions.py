@@ -30,7 +30,7 @@ def added(own_class_path: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def profile(lake: Any, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A profile file of which the test may dispose, of a server with the table ``share.schema.t``."""
+    """The profile file of a server with the table ``share.schema.t``; the test may change or delete it."""
     writer = TableWriter(lake.root / "t", SCHEMA)
     for number in range(3):
         writer.insert([{"id": number, "v": f"v{number}"}])

@@ -214,7 +214,7 @@ def texts(spark: Any, serve: Any, tmp_path_factory: pytest.TempPathFactory) -> t
 )
 def test_invalid_utf8_is_not_pushed_down(texts: tuple[Any, Any], number: int, condition: str) -> None:
     constants = [*NOT_TEXT, "CAST(X'F4908080' AS STRING)", "CAST(X'C080' AS STRING)"]
-    # Together, the conditions have each constant several times.
+    # Each test uses some of the constants; all tests together use each constant several times.
     asked = [condition.format(constant) for constant in sample(constants, 3, number % 3)]
     found = []
     for frame in texts:

@@ -204,7 +204,7 @@ OVER_9 = test(">", column("id"), constant("bigint", 9))
     ("options", "predicates", "limit", "expected"),
     [
         ({"filter": "v = 'a'"}, [OVER_9], None, list(range(10, 40, 2))),
-        # A limit of the options counts the rows of the read, of which Spark then drops some.
+        # The limit in the options counts the rows of the read; Spark then drops some of them.
         ({"filter": "v = 'a'", "limit": "9"}, [OVER_9], None, [10, 12, 14, 16]),
         ({"limit": "15"}, [OVER_9], None, [10, 11, 12, 13, 14]),
         ({"filter": "v = 'a'"}, [], 3, [0, 2, 4]),
@@ -229,6 +229,6 @@ def test_options_define_rows_and_spark_only_skips(
     reader = source.reader(source.schema())
     parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]
     ids = [row["id"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
-    # What Spark does with the rows of the executors.
+    # Spark applies the filter and the limit again.
     kept = [one for one in ids if one > 9 or not predicates]
     assert (kept if limit is None else kept[:limit]) == expected

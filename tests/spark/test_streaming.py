@@ -396,7 +396,7 @@ def test_table_recreated_while_running_is_refused(spark: Any, lake: Any, checkpo
     table.table_id = "another"
     table.commit(metadata=True)
     sink = Sink()
-    with pytest.raises(Exception, match=r"created anew.*another"):
+    with pytest.raises(Exception, match=r"recreated.*another"):
         follow(frame, checkpoint, sink)
     assert sink.ids == [1]
 

@@ -114,8 +114,8 @@ def test_chart_has_a_bar_for_each_peer_scaled_by_its_ratio() -> None:
     root = ElementTree.fromstring(picture)
     widths = [float(bar.get("width", "")) for bar in root.findall(".//{*}rect") if bar.get("height") == "10"][3:]
     assert len(widths) == 3
-    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # peers that take twice and half as long
-    assert widths[2] > 6 * widths[0]  # at the end of the axis
+    assert widths[0] == pytest.approx(widths[1], abs=0.2)  # twice as long and half as long: equal bars
+    assert widths[2] > 6 * widths[0]  # cut at the end of the axis
     texts = [text.text for text in root.findall(".//{*}text")]
     assert {"<a>", "b", "2.0", "0.5", "250.0"} <= set(texts)
     assert "c" not in texts

@@ -62,7 +62,7 @@ class StartedTests:
             self._tests = self._reached()
         name = str(module.relative_to(ROOT))
         own = f"tests/spark/test_{module.stem}.py::"
-        # What one test changes in the session, such as its classes, other tests of the module may notice.
+        # A test may change the session, such as its classes, which other tests of the module may notice.
         tests = [
             (test, facts["seconds"])
             for test, facts in self._tests.items()

@@ -106,9 +106,9 @@ class Fault:
     reset: bool
     always: bool = False
     struck: int = 0
-    """How many answers it has ended."""
+    """The number of responses that this fault has ended."""
     length: int = 0
-    """That of the last of them. URLs are signed anew each time, so a compressed response varies by a byte."""
+    """The length of the last response. Each one has newly signed URLs, so its compressed length varies by a byte."""
 
 
 class Front:

@@ -382,7 +382,7 @@ def test_recreated_table_is_refused(lake: Any, table: TableWriter, cursor: pathl
     TableWriter(table.path, ID, properties=FEED).insert(rows_of([9]))
     if not running:
         steps = iter(shared(lake).follow(cursor))
-    with pytest.raises(ds.UsageError, match=r"belongs to the table with id .* created anew.*delete '.*copy\.cursor'"):
+    with pytest.raises(ds.UsageError, match=r"belongs to the table with id .* recreated.*delete '.*copy\.cursor'"):
         next(steps)
 
 

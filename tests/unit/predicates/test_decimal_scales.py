@@ -36,7 +36,7 @@ OPERATORS = [operator.lt, operator.le, operator.eq, operator.ne, operator.ge, op
 
 @pytest.fixture(params=[False, True], ids=["rebuilt", "installed"])
 def _both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rebuild expressions with every pyarrow, and also do what the installed one needs."""
+    """Run each test twice: with expressions rebuilt as for an old pyarrow, and as the installed pyarrow needs."""
     if not request.param:
         monkeypatch.setattr(decimal_scales, "heeds_scales", lambda: False)
 
