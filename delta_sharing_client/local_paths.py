@@ -30,7 +30,7 @@ def expanded(path: LocalPath) -> str:
 
 
 def windows_problem(name: str) -> str | None:
-    """Return why Windows would store a file called ``name`` under another name or not at all, as part of a sentence."""
+    """Return why Windows cannot store a file under this name, as part of a sentence; ``None`` if it can."""
     if re.match(r"[A-Za-z]:", name):
         return f"the name '{name}' begins with a drive letter"
     match = _WINDOWS_CHARACTERS.search(name)
@@ -44,7 +44,7 @@ def windows_problem(name: str) -> str | None:
 
 
 def check_target(target: Path) -> None:
-    """Raise ``UsageError`` if Windows would not write a file called ``target``, but a stream, a device or another file.
+    """Raise ``UsageError`` if a file cannot have the name ``target`` on Windows.
 
     Other systems allow every name.
     """
