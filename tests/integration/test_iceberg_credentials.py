@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,23 +140,6 @@ def test_credentials_that_expire_during_a_read_are_renewed(guard: Guard, server:
     assert len(loads) == 2
     assert sum(key == "key1" for key, _ in guard.requests) > requests
     assert "data" in _used(guard)["key2"]
-
-
-def test_credentials_are_renewed_before_they_expire(guard: Guard, server: IcebergServer) -> None:
-    guard.keys = {"first": ["lake/lineage/"], "second": ["lake/lineage/"]}
-    end = {"s3.session-token-expires-at-ms": str(int(time.time() * 1000) + 3_600_000)}
-    server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "first", **end)])
-    files = _loaded(server)
-    server.share("t", METADATA, storage_credentials=[_credentials(guard, TABLE.location, "second", **end)])
-    place, _ = files._find(f"{TABLE.location}/data/x")
-    renewal = place.renewal
-    assert renewal.current().reveal("access_key_id") == "first"
-    # Let the credentials look as if an hour had passed.
-    renewal._since_ms -= 3_500_000
-    renewal._given = pickle.loads(pickle.dumps(renewal._given))
-    object.__setattr__(renewal._given, "expires_ms", int(time.time() * 1000) + 60_000)
-
-    assert renewal.current().reveal("access_key_id") == "second"
 
 
 def test_partition_in_another_process_gets_new_credentials(guard: Guard, server: IcebergServer) -> None:

@@ -489,15 +489,3 @@ def test_initial_defaults_of_the_wrong_type_are_refused(
     with pytest.raises(ds.DataError, match="The initial default of column"):
         server.table().scan().to_arrow()
     assert server.table().scan(columns=["k"]).to_arrow()["k"].to_pylist() == [1, 2]
-
-
-# --- refusals ---
-
-
-def test_data_file_without_field_ids_is_refused(made: HandMade, server: IcebergServer) -> None:
-    file = made.data_file(pa.table({"k": pa.array([1], pa.int64())}), ids={})
-    made.commit([made.manifest([file])])
-    server.share("t", made.metadata)
-
-    with pytest.raises(ds.DataError, match="has no field ids"):
-        server.table().scan().to_arrow()

@@ -124,23 +124,6 @@ def test_commands_accept_branches_and_tags(run: Callable[..., str], version: str
     assert json.loads(run("count", "demo.lake.branches", "--version", str(snapshot), "--json"))["rows"] == len(expected)
 
 
-def test_commands_refuse_what_iceberg_tables_do_not_support(fails: Callable[..., str], tmp_path: Path) -> None:
-    for arguments in (
-        ("changes", "demo.lake.plain", "--starting-version", "0"),
-        ("follow", "demo.lake.plain", "--cursor", str(tmp_path / "cursor"), "--available-now"),
-    ):
-        assert "An Iceberg table has no change data feed." in fails(ExitCode.DATA, *arguments)
-    assert "An Iceberg table has no local copy" in fails(
-        ExitCode.DATA, "replicate", "demo.lake.plain", str(tmp_path / "copy")
-    )
-    refused = fails(ExitCode.DATA, "read", "demo.lake.plain", "--row-lineage")
-    assert "row lineage needs version 3" in refused
-    refused = fails(ExitCode.USAGE, "read", "demo.lake.branches", "--version", "none")
-    assert "or the name of a branch or tag, found 'none'. The table has 'audit', 'first', 'main'" in refused
-    assert "only Iceberg tables have branches" in fails(ExitCode.USAGE, "head", "demo.shop.orders", "--version", "x")
-    assert "Expected a number" in fails(ExitCode.USAGE, "describe", "demo.shop.m", "--kind", "model", "--version", "x")
-
-
 def test_listings_have_every_table_of_both_formats_once(run: Callable[..., str], client: ds.SharingClient) -> None:
     names = [f"demo.lake.{name}" for name in NAMES]
 

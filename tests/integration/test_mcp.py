@@ -227,27 +227,6 @@ def test_files_and_skills_are_returned_as_text(tools: Tools) -> None:
         tools.read_file("demo.shop.documents", "pictures/sign.png")
 
 
-def test_long_text_is_returned_in_parts() -> None:
-    text = "é" * tools_module.MOST_TEXT
-    data, parts, offset = text.encode(), [], 1
-    data = b"a" + data
-    offset = 0
-    while True:
-        result: Any = tools_module._text_of(data[offset : offset + tools_module.MOST_TEXT + 1], "It", offset)
-        parts.append(result["text"])
-        if "cut" not in result:
-            break
-        offset = int(result["cut"].rpartition(" ")[2].rstrip("."))
-    assert "".join(parts) == f"a{text}"
-
-
-def test_history_has_the_latest_versions(tools: Tools) -> None:
-    versions: Any = tools.history(ORDERS, versions=3)["versions"]
-    assert [entry["version"] for entry in versions] == [4, 6]
-    snapshots: Any = tools.history("demo.lake.refunds", versions=1)["versions"]
-    assert len(snapshots) == 1
-
-
 def test_read_beyond_the_byte_limit_is_refused_at_its_start(tools: Tools) -> None:
     needed: Any = tools.explain(ORDERS)["bytes"]
     allowance = tools_module.Allowance(1)

@@ -104,7 +104,7 @@ def pushed_by(scan: Any) -> Pushed:
 # --- conditions ---
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", sample(["America/New_York", "UTC"], 2))
 def test_conditions_keep_every_row_that_spark_keeps(spark: Any, zone: str, tmp_path: pathlib.Path) -> None:
     asked = conditions(NUMBER)
     batch = pa.RecordBatch.from_pylist(rows(), schema=SCHEMA)

@@ -20,7 +20,6 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.spark import datasource
 from delta_sharing_client.spark.datasource import (
-    HAS_LIMITS,
     LARGE_READ,
     DeltaSharingAlias,
     DeltaSharingSource,
@@ -166,17 +165,6 @@ def test_change_feed_ends_at_the_version_of_the_frame(lake: Any) -> None:
     assert only_type.names == ["_change_type", "id"]
 
 
-def test_change_feed_and_start_require_each_other(lake: Any, writer: TableWriter) -> None:
-    schema = source(lake).schema()
-    for name, value in (("startingVersion", "1"), ("startingTimestamp", "2020-01-01")):
-        with pytest.raises(UsageError, match=f"Option '{name}' of a batch read needs option 'readChangeFeed'"):
-            source(lake, **{name: value}).reader(schema)
-    with pytest.raises(UsageError, match="No 'startingVersion' or 'startingTimestamp' was provided"):
-        source(lake, readChangeFeed="true").reader(schema)
-    with pytest.raises(UsageError, match="'latest' of option 'startingVersion' is not a valid number"):
-        source(lake, readChangeFeed="true", startingVersion="latest").reader(schema)
-
-
 # --- refusals ---
 
 
@@ -298,16 +286,6 @@ def test_stream_options_limit_batches_on_older_pyspark(
     end = reader.latestOffset()
     found = [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
     assert len(found) == number
-
-
-@pytest.mark.skipif(not HAS_LIMITS, reason="PySpark before 4.2 has no limits")
-def test_stream_option_becomes_sparks_read_limit_object(lake: Any, writer: TableWriter) -> None:
-    from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxFiles
-
-    for options, kind in (({}, ReadMaxFiles), ({"maxBytesPerTrigger": "7k"}, ReadMaxBytes)):
-        loaded = source(lake, **options)
-        reader: Any = loaded.streamReader(loaded.schema())
-        assert isinstance(reader.getDefaultReadLimit(), kind)
 
 
 # --- credentials ---

@@ -433,18 +433,6 @@ def test_restart_after_an_added_column_continues(spark: Any, lake: Any, checkpoi
     assert [tuple(row) for row in after.rows] == [(3, "x")]
 
 
-def test_columns_added_before_the_stream_are_null_in_older_files(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
-    table = TableWriter(lake.root / "t", ID)
-    table.insert(rows_of([1]))
-    table.schema = pa.schema([("id", pa.int64()), ("extra", pa.string())])
-    table.commit(metadata=True)
-    table.insert([{"id": 2, "extra": "x"}])
-    rows = follow(stream(spark, lake, startingVersion=0), checkpoint).rows
-    assert sorted(map(tuple, rows)) == [(1, None), (2, "x")]
-
-
 @pytest.mark.parametrize(
     ("columns", "partition_by", "fragment"),
     # `test_reader.py` tests renamed columns and changed types without Spark.
