@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
-from delta_sharing_client.spark.datasource import HAS_LIMITS
+from delta_sharing_client.spark.datasource import HAS_LIMITS, DeltaSharingSource
 from tests.tables import DataFile, TableWriter, rows_of
 
 limited = pytest.mark.skipif(
@@ -98,9 +102,58 @@ def stream(spark: Any, lake: Any, table: str = "t", **options: object) -> Any:
     return reader.load(lake.url(table))
 
 
+class Loaded:
+    """The streaming frame of a table without Spark: the source as Spark pickles it after the call of ``schema()``."""
+
+    def __init__(self, lake: Any, table: str = "t", **options: object) -> None:
+        given = {name: str(value) for name, value in options.items()}
+        source = DeltaSharingSource({"path": lake.url(table), **given})
+        self.schema = source.schema()
+        self._sent = pickle.dumps(source)
+
+    def follow(self, checkpoint: pathlib.Path, sink: Sink, step: Callable[[], None] = lambda: None) -> None:
+        """Do what a query of Spark with available-now does: replay the batch that was not committed, then read
+        batch after batch until there is nothing new. ``step`` is called where the query may be killed."""
+        reader: Any = pickle.loads(self._sent).streamReader(self.schema)
+        for folder in ("offsets", "commits"):
+            (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+        known = [json.loads(text) for text in offsets(checkpoint)]
+        reader.prepareForTriggerAvailableNow()
+        if known and not (checkpoint / "commits" / f"{len(known) - 1}").exists():
+            self._run(reader, checkpoint, known, sink, step)
+        while True:
+            start = known[-1] if known else reader.initialOffset()
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            step()
+            if known and end == start:
+                return
+            (checkpoint / "offsets" / f"{len(known)}").write_text(json.dumps(end))
+            known.append(json.loads(json.dumps(end)))
+            step()
+            self._run(reader, checkpoint, known, sink, step)
+
+    @staticmethod
+    def _run(reader: Any, checkpoint: pathlib.Path, known: list[Any], sink: Sink, step: Callable[[], None]) -> None:
+        batch, rows = len(known) - 1, []
+        partitions = reader.partitions(known[-2] if batch else reader.initialOffset(), known[-1])
+        step()
+        remote = pickle.loads(pickle.dumps(reader))
+        for partition in partitions:
+            for found in remote.read(pickle.loads(pickle.dumps(partition))):
+                rows += [Row(**row) for row in found.to_pylist()]
+            step()
+        sink.batches[batch] = rows
+        step()
+        (checkpoint / "commits" / f"{batch}").touch()
+        reader.commit(known[-1])
+
+
 def follow(frame: Any, checkpoint: pathlib.Path, sink: Sink | None = None, **trigger: object) -> Sink:
     """Run a query over all available data and return the contents of the sink; errors of the query are raised."""
     sink = Sink() if sink is None else sink
+    if isinstance(frame, Loaded):
+        frame.follow(checkpoint, sink)
+        return sink
     query = (
         frame.writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(checkpoint))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import signal
 from typing import Any
@@ -78,20 +77,6 @@ def test_table_is_read_through_directory_access(spark: Any, tmp_path: Any) -> No
         assert ids(feed) == [10, 11, 12, 20, 21, 22]
 
 
-@pytest.mark.parametrize("wire", ["delta", "parquet"])
-def test_version_as_of_selects_a_version(spark: Any, lake: Any, table: TableWriter, wire: str) -> None:
-    assert ids(load(spark, lake, versionAsOf=2, responseFormat=wire)) == [0, 1, 2, 10, 11, 12]
-
-
-def test_timestamp_as_of_selects_a_version(spark: Any, lake: Any) -> None:
-    start = 1_600_000_000_000
-    writer = TableWriter(lake.root / "timed", SCHEMA, timestamp_ms=start - 60_000)
-    for i in range(3):
-        writer.commit(add=[writer.file(rows_of([i], v="x", p="p"))], timestamp_ms=start + i * 60_000)
-    moment = datetime.datetime.fromtimestamp(start / 1000 + 90, datetime.timezone.utc).isoformat()
-    assert ids(load(spark, lake, "timed", timestampAsOf=moment)) == [0, 1]
-
-
 def test_columns_option_selects_and_orders_columns(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake, columns="p, ID")
     assert frame.columns == ["p", "id"]
@@ -129,11 +114,6 @@ def test_schema_that_does_not_match_the_table_is_refused(
 ) -> None:
     with pytest.raises(Exception, match=fragment):
         spark.read.format("deltaSharing").schema(schema).load(lake.url("t")).collect()
-
-
-@pytest.mark.parametrize("limit", sample([0, 1, 5, 100], 2))
-def test_limit_option_is_exact(spark: Any, lake: Any, table: TableWriter, limit: int) -> None:
-    assert load(spark, lake, limit=limit).count() == min(limit, 12)
 
 
 def test_change_feed_has_rows_types_and_versions(spark: Any, lake: Any) -> None:

@@ -3,22 +3,16 @@ rows."""
 
 from __future__ import annotations
 
-import json
 import pathlib
-import pickle
 import random
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from delta_sharing_client.delta.features import Operation
-from delta_sharing_client.spark.datasource import HAS_LIMITS, StreamReader
-from delta_sharing_client.spark.served_table import ServedTable
-from delta_sharing_client.spark.source_options import SparkOptions
-from delta_sharing_client.spark.types import relation_columns
+from delta_sharing_client.spark.datasource import HAS_LIMITS
 from tests.effort import ALL
-from tests.spark.streams import FEED, ID, Sink, follow, limited, stream
+from tests.spark.streams import FEED, ID, Loaded, Sink, follow, limited, stream
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
@@ -89,55 +83,20 @@ def dict_of(row: Any) -> dict[str, Any]:
 
 
 class Engine:
-    """Call a stream reader as Spark does, with an offset log, a commit log and an idempotent sink, and kill it in
-    between."""
+    """A stream with a checkpoint that is killed at random."""
 
-    def __init__(self, url: str, options: dict[str, str], chance: random.Random) -> None:
-        self.url, self.options, self.chance = url, options, chance
-        self.offsets: list[str] = []
-        self.committed = 0
-        self.sink: dict[int, list[dict[str, Any]]] = {}
+    def __init__(self, lake: Any, checkpoint: pathlib.Path, options: dict[str, str], chance: random.Random) -> None:
+        self.lake, self.checkpoint, self.options, self.chance = lake, checkpoint, options, chance
+        self.sink = Sink()
         self.deaths = 0
+
+    @property
+    def has_committed(self) -> bool:
+        return any(self.checkpoint.glob("commits/*"))
 
     def run(self) -> None:
         """One run of the query, until it has read everything or is killed."""
-        reader = self._reader()
-        reader.prepareForTriggerAvailableNow()
-        limit = reader.getDefaultReadLimit()
-        if len(self.offsets) > self.committed:
-            self._batch(reader, len(self.offsets) - 1)
-        while True:
-            start = self._offset(reader, len(self.offsets))
-            end = reader.latestOffset(start, limit)
-            self._may_die()
-            if self.offsets and end == start:
-                return
-            self.offsets.append(json.dumps(end))
-            self._may_die()
-            self._batch(reader, len(self.offsets) - 1)
-            reader.commit(json.loads(self.offsets[-1]))
-
-    def _batch(self, reader: StreamReader, number: int) -> None:
-        partitions = reader.partitions(self._offset(reader, number), json.loads(self.offsets[number]))
-        self._may_die()
-        rows: list[dict[str, Any]] = []
-        remote = pickle.loads(pickle.dumps(reader))
-        for partition in partitions:
-            for batch in remote.read(pickle.loads(pickle.dumps(partition))):
-                rows += batch.to_pylist()
-            self._may_die()
-        self.sink[number] = rows
-        self._may_die()
-        self.committed = number + 1
-
-    def _offset(self, reader: StreamReader, number: int) -> dict[str, Any]:
-        return reader.initialOffset() if number == 0 else json.loads(self.offsets[number - 1])
-
-    def _reader(self) -> StreamReader:
-        served = ServedTable(SparkOptions.parse({"path": self.url, **self.options}), Operation.STREAMING)
-        described = served.describe()
-        columns = relation_columns(described.metadata.schema_string, served.options)
-        return StreamReader(served, columns, described)
+        Loaded(self.lake, **self.options).follow(self.checkpoint, self.sink, self._may_die)
 
     def _may_die(self) -> None:
         if self.chance.random() < 0.12:
@@ -165,9 +124,9 @@ def test_killed_reader_delivers_every_row_once(
     history = History(lake.root / "t", seed, feed=feed)
     for _ in range(6):
         history.grow()
-    engine = Engine(lake.url("t"), {**options, "responseFormat": wire}, random.Random(seed + 1))
+    engine = Engine(lake, tmp_path / "c", {**options, "responseFormat": wire}, random.Random(seed + 1))
     if options.get("startingVersion") == "latest":
-        while not engine.committed:
+        while not engine.has_committed:
             try:
                 engine.run()
             except Killed:
@@ -191,10 +150,9 @@ def test_killed_reader_delivers_every_row_once(
             break
         except Killed:
             continue
-    delivered = [row for number in sorted(engine.sink) for row in engine.sink[number]]
-    assert found(delivered) == history.expected
+    assert found(engine.sink.rows) == history.expected
     assert engine.deaths >= KILLS
-    for rows in engine.sink.values():
+    for rows in engine.sink.batches.values():
         images = Counter(row["_change_type"] for row in rows if "_change_type" in row)
         assert images["update_preimage"] == images["update_postimage"]
 

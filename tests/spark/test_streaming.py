@@ -1,4 +1,7 @@
-"""Streaming queries with checkpoints on disk: the scenarios for appends in the JVM connector's suites."""
+"""Streams with checkpoints on disk: the scenarios for appends in the JVM connector's suites.
+
+Those that need nothing of Spark read with ``Loaded``, which takes a tenth of the time of a query.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,19 @@ import pyarrow as pa
 import pytest
 
 from tests.effort import sample
-from tests.spark.streams import ID, VECTORS, Sink, changed_table, deleted, follow, forget, limited, offsets, stream
+from tests.spark.streams import (
+    ID,
+    VECTORS,
+    Loaded,
+    Sink,
+    changed_table,
+    deleted,
+    follow,
+    forget,
+    limited,
+    offsets,
+    stream,
+)
 from tests.tables import TableWriter, rows_of
 
 pytestmark = pytest.mark.spark
@@ -47,14 +62,12 @@ def test_stream_reads_the_snapshot_and_then_new_versions(spark: Any, lake: Any, 
     assert follow(stream(spark, lake), checkpoint).rows == []
 
 
-@pytest.mark.parametrize(
-    ("start", "expected"), sample([(0, [1, 2, 3, 30]), (1, [1, 2, 3, 30]), (2, [30]), (3, [30]), (4, [])], 2, 2)
-)
+@pytest.mark.parametrize(("start", "expected"), [(0, [1, 2, 3, 30]), (1, [1, 2, 3, 30]), (2, [30]), (3, [30]), (4, [])])
 def test_starting_version_selects_the_first_rows(
-    spark: Any, lake: Any, checkpoint: pathlib.Path, start: int, expected: list[int]
+    lake: Any, checkpoint: pathlib.Path, start: int, expected: list[int]
 ) -> None:
     changed_table(lake.root / "t")
-    assert follow(stream(spark, lake, **{**ALL, "startingVersion": start}), checkpoint).ids == expected
+    assert follow(Loaded(lake, **{**ALL, "startingVersion": start}), checkpoint).ids == expected
 
 
 @pytest.mark.parametrize("wire", sample(["delta", "parquet"], 2))
@@ -71,32 +84,32 @@ def test_starting_version_latest_is_fixed_before_a_crash(
     assert follow(again, checkpoint).ids + follow(again, checkpoint).ids == [50]
 
 
-def test_starting_timestamp_selects_the_first_rows(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_starting_timestamp_selects_the_first_rows(lake: Any, tmp_path: pathlib.Path) -> None:
     start = 1_600_000_000_000
     table = TableWriter(lake.root / "t", ID, timestamp_ms=start)
     for i in range(1, 4):
         table.commit(add=[table.file(rows_of([i]))], timestamp_ms=start + i * 60_000)
     for moment, expected in (("2010-01-01", [1, 2, 3]), ("2020-09-13 12:28:00", [2, 3])):
-        found = follow(stream(spark, lake, startingTimestamp=moment), tmp_path / f"c{len(expected)}")
+        found = follow(Loaded(lake, startingTimestamp=moment), tmp_path / f"c{len(expected)}")
         assert found.ids == expected
     with pytest.raises(Exception, match=r"(?i)timestamp"):
-        follow(stream(spark, lake, startingTimestamp="9999-01-01"), tmp_path / "late")
+        follow(Loaded(lake, startingTimestamp="9999-01-01"), tmp_path / "late")
 
 
-def test_start_beyond_the_latest_version_waits_for_it(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_start_beyond_the_latest_version_waits_for_it(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
-    assert follow(stream(spark, lake, startingVersion=2), checkpoint).rows == []
+    assert follow(Loaded(lake, startingVersion=2), checkpoint).rows == []
     table.insert(rows_of([1]))
     table.insert(rows_of([2]))
-    assert follow(stream(spark, lake, startingVersion=2), checkpoint).ids == [2]
+    assert follow(Loaded(lake, startingVersion=2), checkpoint).ids == [2]
 
 
-@pytest.mark.parametrize("wire", sample(["delta", "parquet"], 2, 1))
-def test_table_with_only_version_0_is_streamed(spark: Any, lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
+@pytest.mark.parametrize("wire", ["delta", "parquet"])
+def test_table_with_only_version_0_is_streamed(lake: Any, checkpoint: pathlib.Path, wire: str) -> None:
     table = TableWriter(lake.root / "t", ID)
-    assert follow(stream(spark, lake, responseFormat=wire), checkpoint).rows == []
+    assert follow(Loaded(lake, responseFormat=wire), checkpoint).rows == []
     table.insert(rows_of([1]))
-    assert follow(stream(spark, lake, responseFormat=wire), checkpoint).ids == [1]
+    assert follow(Loaded(lake, responseFormat=wire), checkpoint).ids == [1]
 
 
 @pytest.mark.parametrize(
@@ -170,14 +183,14 @@ def test_trigger_once_reads_everything_in_one_batch(
 
 
 @limited
-def test_limited_snapshot_resumes_in_its_middle(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_limited_snapshot_resumes_in_its_middle(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*[rows_of([i]) for i in range(5)])
-    sink = follow(stream(spark, lake, maxFilesPerTrigger=2), checkpoint)
+    sink = follow(Loaded(lake, maxFilesPerTrigger=2), checkpoint)
     assert sink.sizes == [2, 2, 1]
     forget(checkpoint, 2)
     table.insert(rows_of([9]))
-    again = follow(stream(spark, lake, maxFilesPerTrigger=2), checkpoint, Sink())
+    again = follow(Loaded(lake, maxFilesPerTrigger=2), checkpoint, Sink())
     assert again.sizes == [2, 1, 1]
     assert sorted([row.id for row in sink.batches[0]] + again.ids) == [0, 1, 2, 3, 4, 9]
 
@@ -274,20 +287,20 @@ def test_union_of_two_streams_of_one_table_has_all_rows(spark: Any, lake: Any, c
 
 
 @limited
-def test_deletes_and_updates_fail_by_default_naming_the_option(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_deletes_and_updates_fail_by_default_naming_the_option(lake: Any, tmp_path: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     sink = Sink()
     with pytest.raises(Exception, match=r"Detected deleted data in version 2.*'ignoreDeletes'"):
-        follow(stream(spark, lake, startingVersion=0), tmp_path / "c", sink)
+        follow(Loaded(lake, startingVersion=0), tmp_path / "c", sink)
     assert sink.ids == [1, 2, 3], "versions before the delete are delivered first"
     with pytest.raises(Exception, match=r"Detected a data update in version 3.*'skipChangeCommits'"):
-        follow(stream(spark, lake, startingVersion=0, ignoreDeletes="true"), tmp_path / "c", sink)
-    assert follow(stream(spark, lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "c").rows == []
-    skipped = follow(stream(spark, lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "d")
+        follow(Loaded(lake, startingVersion=0, ignoreDeletes="true"), tmp_path / "c", sink)
+    assert follow(Loaded(lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "c").rows == []
+    skipped = follow(Loaded(lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "d")
     assert skipped.ids == [1, 2, 3]
 
 
-def test_deletion_vector_counts_as_an_update(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_deletion_vector_counts_as_an_update(lake: Any, tmp_path: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, **VECTORS)
     file = table.file(rows_of([1, 2, 3, 4]))
     table.insert(file)
@@ -295,29 +308,29 @@ def test_deletion_vector_counts_as_an_update(spark: Any, lake: Any, tmp_path: pa
     table.insert(rows_of([9]))
     for options in ({}, {"ignoreDeletes": "true"}):
         with pytest.raises(Exception, match="Detected a data update in version 2"):
-            follow(stream(spark, lake, startingVersion=0, **options), tmp_path / f"c{len(options)}")
-    again = follow(stream(spark, lake, startingVersion=0, ignoreChanges="true"), tmp_path / "d")
+            follow(Loaded(lake, startingVersion=0, **options), tmp_path / f"c{len(options)}")
+    again = follow(Loaded(lake, startingVersion=0, ignoreChanges="true"), tmp_path / "d")
     assert again.ids == [1, 1, 2, 3, 3, 4, 4, 9]
-    assert follow(stream(spark, lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "e").ids == [
+    assert follow(Loaded(lake, startingVersion=0, skipChangeCommits="true"), tmp_path / "e").ids == [
         *range(1, 5),
         9,
     ]
-    assert follow(stream(spark, lake), tmp_path / "f").ids == [1, 3, 4, 9]
+    assert follow(Loaded(lake), tmp_path / "f").ids == [1, 3, 4, 9]
 
 
-def test_optimize_and_settings_move_the_offset_without_rows(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_optimize_and_settings_move_the_offset_without_rows(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     files = [table.file(rows_of([i])) for i in (1, 2)]
     table.insert(*files)
-    assert follow(stream(spark, lake, startingVersion=0), checkpoint).ids == [1, 2]
+    assert follow(Loaded(lake, startingVersion=0), checkpoint).ids == [1, 2]
     table.commit(add=[table.file(rows_of([1, 2]))], remove=files, data_change=False)
     table.commit(metadata=True)
     table.commit()
-    assert follow(stream(spark, lake), checkpoint).rows == []
+    assert follow(Loaded(lake), checkpoint).rows == []
     assert json.loads(offsets(checkpoint)[-1])["tableVersion"] == 5
-    assert follow(stream(spark, lake), checkpoint).rows == []
+    assert follow(Loaded(lake), checkpoint).rows == []
     table.insert(rows_of([3]))
-    assert follow(stream(spark, lake), checkpoint).ids == [3]
+    assert follow(Loaded(lake), checkpoint).ids == [3]
 
 
 # --- restart ---
@@ -340,59 +353,59 @@ def test_restart_replays_exactly_the_uncommitted_batches(spark: Any, lake: Any, 
     assert [row.id for row in last.rows] == [whole.rows[-1].id]
 
 
-def test_starting_options_are_ignored_after_a_checkpoint(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_starting_options_are_ignored_after_a_checkpoint(lake: Any, checkpoint: pathlib.Path) -> None:
     table = changed_table(lake.root / "t")
-    follow(stream(spark, lake), checkpoint)
+    follow(Loaded(lake), checkpoint)
     table.insert(rows_of([70]))
-    assert follow(stream(spark, lake, **ALL), checkpoint).ids == [70]
+    assert follow(Loaded(lake, **ALL), checkpoint).ids == [70]
 
 
-def test_checkpoint_of_another_table_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_checkpoint_of_another_table_is_refused(lake: Any, checkpoint: pathlib.Path) -> None:
     changed_table(lake.root / "t")
     other = changed_table(lake.root / "u")
-    follow(stream(spark, lake), checkpoint)
+    follow(Loaded(lake), checkpoint)
     with pytest.raises(Exception, match=rf"(?s)belongs to the table with id .*{other.table_id}.*delete the checkpoint"):
-        follow(stream(spark, lake, "u"), checkpoint)
+        follow(Loaded(lake, "u"), checkpoint)
 
 
-def test_change_feed_checkpoint_is_refused_by_an_append_stream(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_change_feed_checkpoint_is_refused_by_an_append_stream(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID, properties={"delta.enableChangeDataFeed": "true"})
     table.insert(rows_of([1]))
-    follow(stream(spark, lake, readChangeFeed="true"), checkpoint)
+    follow(Loaded(lake, readChangeFeed="true"), checkpoint)
     with pytest.raises(Exception, match="readChangeFeed"):
-        follow(stream(spark, lake), checkpoint)
+        follow(Loaded(lake), checkpoint)
 
 
-def test_table_older_than_the_checkpoint_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_table_older_than_the_checkpoint_is_refused(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     for i in range(4):
         table.insert(rows_of([i]))
-    follow(stream(spark, lake), checkpoint)
+    follow(Loaded(lake), checkpoint)
     for version in (3, 4):
         (table.path / "_delta_log" / f"{version:020d}.json").unlink()
     with pytest.raises(Exception, match=r"checkpoint is at version 5 .*latest version is 2"):
-        follow(stream(spark, lake), checkpoint)
+        follow(Loaded(lake), checkpoint)
 
 
-def test_missing_history_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_missing_history_is_refused(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([0]))
-    follow(stream(spark, lake), checkpoint)
+    follow(Loaded(lake), checkpoint)
     for i in range(1, 4):
         table.insert(rows_of([i]))
     deltalake.DeltaTable(str(table.path)).create_checkpoint()
     for version in range(3):
         (table.path / "_delta_log" / f"{version:020d}.json").unlink()
     with pytest.raises(Exception, match=r"(?s)needs the versions 2 to 4.*choose a new one"):
-        follow(stream(spark, lake), checkpoint)
-    assert follow(stream(spark, lake), checkpoint.with_name("new")).ids == [0, 1, 2, 3]
+        follow(Loaded(lake), checkpoint)
+    assert follow(Loaded(lake), checkpoint.with_name("new")).ids == [0, 1, 2, 3]
 
 
 @limited
-def test_table_recreated_while_running_is_refused(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_table_recreated_while_running_is_refused(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]))
-    frame = stream(spark, lake, startingVersion=0)
+    frame = Loaded(lake, startingVersion=0)
     table.table_id = "another"
     table.commit(metadata=True)
     sink = Sink()
@@ -401,16 +414,16 @@ def test_table_recreated_while_running_is_refused(spark: Any, lake: Any, checkpo
     assert sink.ids == [1]
 
 
-def test_missing_data_file_fails_the_query_and_loses_nothing(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_missing_data_file_fails_the_query_and_loses_nothing(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     file = table.file(rows_of([1]))
     table.insert(file)
     content = (table.path / file.path).read_bytes()
     (table.path / file.path).unlink()
     with pytest.raises(Exception, match=r"share\.schema\.t"):
-        follow(stream(spark, lake, startingVersion=0), checkpoint)
+        follow(Loaded(lake, startingVersion=0), checkpoint)
     (table.path / file.path).write_bytes(content)
-    assert follow(stream(spark, lake), checkpoint).ids == [1]
+    assert follow(Loaded(lake), checkpoint).ids == [1]
 
 
 # --- schema ---
@@ -435,23 +448,19 @@ def test_restart_after_an_added_column_continues(spark: Any, lake: Any, checkpoi
 
 @pytest.mark.parametrize(
     ("columns", "partition_by", "fragment"),
-    # `test_reader.py` tests renamed columns and changed types without Spark.
-    sample(
-        [
-            ([("id", pa.int64()), ("v", pa.string())], ["v"], "partition columns"),
-            ([("renamed", pa.int64())], [], "'id' was dropped or renamed"),
-            ([("id", pa.string())], [], "'id' changed its type from long to string"),
-        ],
-        3,
-    ),
+    [
+        ([("id", pa.int64()), ("v", pa.string())], ["v"], "partition columns"),
+        ([("renamed", pa.int64())], [], "'id' was dropped or renamed"),
+        ([("id", pa.string())], [], "'id' changed its type from long to string"),
+    ],
 )
 def test_breaking_change_stops_the_stream_and_its_restart(
-    spark: Any, lake: Any, tmp_path: pathlib.Path, columns: Any, partition_by: list[str], fragment: str
+    lake: Any, tmp_path: pathlib.Path, columns: Any, partition_by: list[str], fragment: str
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string())]) if partition_by else ID
     table = TableWriter(lake.root / "t", schema)
     table.insert([{"id": 1, "v": "a"}])
-    frame = stream(spark, lake)
+    frame = Loaded(lake)
     follow(frame, tmp_path / "c")
     table.schema, table.partition_by = pa.schema(columns), partition_by
     version = table.commit(metadata=True)
@@ -461,27 +470,25 @@ def test_breaking_change_stops_the_stream_and_its_restart(
     with pytest.raises(
         Exception, match=rf"(?s)Detected incompatible schema change in version 2.*{fragment}.*'startingVersion' 2"
     ):
-        follow(stream(spark, lake), tmp_path / "c")
-    assert len(follow(stream(spark, lake, startingVersion=version), tmp_path / "new").rows) == 1
+        follow(Loaded(lake), tmp_path / "c")
+    assert len(follow(Loaded(lake, startingVersion=version), tmp_path / "new").rows) == 1
 
 
-def test_changed_nullability_is_ignored(spark: Any, lake: Any, tmp_path: pathlib.Path) -> None:
+def test_changed_nullability_is_ignored(lake: Any, tmp_path: pathlib.Path) -> None:
     for name, before, after in (("t", True, False), ("u", False, True)):
         table = TableWriter(lake.root / name, pa.schema([pa.field("id", pa.int64(), nullable=before)]))
         table.insert(rows_of([1]))
         table.schema = pa.schema([pa.field("id", pa.int64(), nullable=after)])
         table.commit(metadata=True)
         table.insert(rows_of([2]))
-        assert follow(stream(spark, lake, name, startingVersion=0), tmp_path / name).ids == [1, 2]
+        assert follow(Loaded(lake, name, startingVersion=0), tmp_path / name).ids == [1, 2]
 
 
-def test_new_reader_feature_is_checked_before_reading_its_files(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_new_reader_feature_is_checked_before_reading_its_files(lake: Any, checkpoint: pathlib.Path) -> None:
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
     table = TableWriter(lake.root / "t", ID, protocol=protocol)
     table.insert(rows_of([1]))
-    frame = stream(spark, lake, startingVersion=0)
+    frame = Loaded(lake, startingVersion=0)
     table.commit(protocol={**protocol, "readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture"]})
     table.insert(rows_of([2]))
     sink = Sink()
@@ -523,12 +530,10 @@ def test_stream_has_one_query_id(lake: Any, caplog: pytest.LogCaptureFixture) ->
     assert len(set(re.findall(r"query id (\w+)", caplog.text))) == 1
 
 
-def test_response_error_fails_the_query_and_a_restart_continues(
-    spark: Any, lake: Any, checkpoint: pathlib.Path
-) -> None:
+def test_response_error_fails_the_query_and_a_restart_continues(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(rows_of([1]), rows_of([2]))
-    frame = stream(spark, lake, startingVersion=0, maxAttempts=2)
+    frame = Loaded(lake, startingVersion=0, maxAttempts=2)
     lake.server.set_fault("error-in-stream")
     with pytest.raises(Exception, match=r"share\.schema\.t"):
         follow(frame, checkpoint)
@@ -537,12 +542,12 @@ def test_response_error_fails_the_query_and_a_restart_continues(
 
 
 @limited
-def test_urls_expired_since_planning_are_renewed(spark: Any, lake: Any, checkpoint: pathlib.Path) -> None:
+def test_urls_expired_since_planning_are_renewed(lake: Any, checkpoint: pathlib.Path) -> None:
     table = TableWriter(lake.root / "t", ID)
     table.insert(*[rows_of([i]) for i in range(4)])
     table.insert(rows_of([4]))
     lake.server.set_fault("expire-urls-now:2")
     try:
-        assert follow(stream(spark, lake, maxFilesPerTrigger=3), checkpoint).ids == [0, 1, 2, 3, 4]
+        assert follow(Loaded(lake, maxFilesPerTrigger=3), checkpoint).ids == [0, 1, 2, 3, 4]
     finally:
         lake.server.clear_faults()
