@@ -160,8 +160,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 _tracebacks.shorten_in_ipython()
 
-# Type checkers do not see this function. They know the imports above, and with the function they would accept every
-# name.
+# Hidden from type checkers: they see the imports above, and because of this function they would accept every name.
 if not TYPE_CHECKING:
     __all__ = sorted(_HOME_OF)
 

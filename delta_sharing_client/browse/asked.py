@@ -66,7 +66,7 @@ class Asked:
 
     @property
     def timestamp(self) -> str | None:
-        """The time whose version is read."""
+        """The timestamp of the version to read."""
         return self.text("timestamp").strip() or None
 
     def table(self, client: SharingClient) -> SharedTable:

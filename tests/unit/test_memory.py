@@ -72,7 +72,7 @@ def test_message_says_how_much_was_asked_for(error: MemoryError, words: str) -> 
 
 
 def test_texts_of_the_libraries_are_understood() -> None:
-    """A real refusal of each library, of an amount that no data needs."""
+    """Each library really refuses to allocate an amount of memory that no data needs."""
     asked = []
     for allocate in (lambda: pa.allocate_buffer(1 << 60), lambda: np.empty(1 << 57)):
         with pytest.raises(MemoryError) as caught:
