@@ -177,7 +177,8 @@ def test_command_line_page_lists_the_options_of_the_help() -> None:
         options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
         known.update(name for one in options for name in one.opts)
         own = ["`, `".join(one.opts) for one in options if not {"--profile", "--json"}.intersection(one.opts)]
-        lines.append(f"| `{path.strip()}` | {'; '.join(f'`{names}`' for names in own)} |")
+        if own:
+            lines.append(f"| `{path.strip()}` | {'; '.join(f'`{names}`' for names in own)} |")
     page = ROOT / "docs" / "cli.md"
 
     check_generated(page, "options", "\n".join(lines) + "\n")
