@@ -291,7 +291,9 @@ def test_retry_after_is_parsed_alike_everywhere(
 
 
 @pytest.mark.parametrize("door", [ask_rest, ask_oauth, ask_data])
-@pytest.mark.parametrize("status", [408, 425, 429, *range(500, 512), *range(520, 531), 598, 599, 404, 418, 600])
+@pytest.mark.parametrize(
+    "status", [408, 425, 429, *range(500, 512), *range(520, 531), 598, 599, 400, 404, 409, 418, 600]
+)
 def test_same_statuses_are_retried_everywhere(
     door: Callable[[str], None], status: int, busy: Busy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +304,7 @@ def test_same_statuses_are_retried_everywhere(
 
     with pytest.raises(DeltaSharingError):
         door(busy.url)
-    assert bool(waits) == (status not in (404, 418, 501, 505, 600))
+    assert bool(waits) == (status not in (400, 404, 409, 418, 501, 505, 600))
 
 
 # --- exceptions of libraries ---

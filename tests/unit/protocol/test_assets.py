@@ -23,6 +23,7 @@ from delta_sharing_client.errors import (
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.asset_kinds import KINDS, MODEL, MODEL_VERSION, SKILL, TABLE, VOLUME, AssetRef
 from delta_sharing_client.protocol.names import AssetName, Table
+from tests.unit.protocol import wire
 
 S = "/shares/s/schemas/d"
 NAME = AssetName("s", "d", "v")
@@ -45,7 +46,7 @@ def item_of(kind, name="v", **fields):
     return {"name": name, "schema": "d", "share": "s", **REQUIRED[kind.plural], **fields}
 
 
-def serve_names(server, wire, kind, *names):
+def serve_names(server, kind, *names):
     """Serve one share and schema with assets of one kind."""
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "s"}]}))
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "d"}]}))
@@ -61,7 +62,7 @@ def version_item(version=3, **fields):
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
-def test_listing_has_all_pages_and_fields(server, rest, wire, kind):
+def test_listing_has_all_pages_and_fields(server, rest, kind):
     first = {"items": [item_of(kind, "a", shareId="1", id="2")], "nextPageToken": "x"}
     second = {"items": [item_of(kind, "b", futureField={"a": [1]})], "nextPageToken": ""}
     for path in (f"{S}/{kind.plural}", f"/shares/s/all-{kind.plural}"):
@@ -85,7 +86,7 @@ def test_listing_has_all_pages_and_fields(server, rest, wire, kind):
         (501, b'{"errorCode": "NOT_IMPLEMENTED", "message": "no"}'),
     ],
 )
-def test_listing_is_empty_if_the_server_lacks_the_asset_type(server, rest, wire, sleeps, kind, status, body):
+def test_listing_is_empty_if_the_server_lacks_the_asset_type(server, rest, sleeps, kind, status, body):
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "D"}, {"name": "e"}]}))
     for path in (f"{S}/{kind.plural}", f"/shares/s/schemas/D/{kind.plural}", f"/shares/s/all-{kind.plural}"):
         server.on("GET", path, wire.Reply(status, body))
@@ -99,7 +100,7 @@ def test_listing_is_empty_if_the_server_lacks_the_asset_type(server, rest, wire,
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
 @pytest.mark.parametrize(("status", "error"), [(401, AuthError), (403, AuthError), (400, RequestError)])
-def test_refused_listing_is_an_error(server, rest, wire, kind, status, error):
+def test_refused_listing_is_an_error(server, rest, kind, status, error):
     for path in (f"{S}/{kind.plural}", f"/shares/s/all-{kind.plural}"):
         server.on("GET", path, wire.error(status, "PERMISSION_DENIED"))
 
@@ -110,7 +111,7 @@ def test_refused_listing_is_an_error(server, rest, wire, kind, status, error):
 
 
 @pytest.mark.parametrize("reply", ["outage", "login page", "cut off"])
-def test_broken_response_to_a_listing_is_an_error(server, rest, wire, reply):
+def test_broken_response_to_a_listing_is_an_error(server, rest, reply):
     body = {"outage": b"", "login page": b"<html><title>Sign in</title></html>", "cut off": b'{"items": [{"name"'}
     server.on("GET", "/shares/s/all-volumes", wire.Reply(503 if reply == "outage" else 200, body[reply]))
 
@@ -118,8 +119,8 @@ def test_broken_response_to_a_listing_is_an_error(server, rest, wire, reply):
         rest.list_all_assets(VOLUME, "s")
 
 
-def test_listing_a_missing_schema_or_share_is_an_error(server, rest, wire):
-    serve_names(server, wire, VOLUME)
+def test_listing_a_missing_schema_or_share_is_an_error(server, rest):
+    serve_names(server, VOLUME)
 
     with pytest.raises(NotFoundError, match=r"Did you mean 's\.d'"):
         rest.list_assets(VOLUME, "s", "dd")
@@ -130,7 +131,7 @@ def test_listing_a_missing_schema_or_share_is_an_error(server, rest, wire):
         rest.list_all_assets(VOLUME, "unlike")
 
 
-def test_volumes_are_listed_by_schema_without_the_share_endpoint(server, rest, wire):
+def test_volumes_are_listed_by_schema_without_the_share_endpoint(server, rest):
     server.on("GET", "/shares/s/schemas", wire.as_json({"items": [{"name": "d"}, {"name": "e"}]}))
     server.on("GET", f"{S}/volumes", wire.as_json({"items": [item_of(VOLUME, "a")]}))
     server.on(
@@ -140,7 +141,7 @@ def test_volumes_are_listed_by_schema_without_the_share_endpoint(server, rest, w
     assert [(one.schema, one.name) for one in rest.list_all_assets(VOLUME, "s")] == [("d", "a"), ("e", "b")]
 
 
-def test_invalid_items_are_skipped_and_logged(server, rest, wire, caplog):
+def test_invalid_items_are_skipped_and_logged(server, rest, caplog):
     bad = [{"name": "a"}, item_of(VOLUME, "../etc"), item_of(VOLUME, "x" * 256), item_of(VOLUME, "")]
     bad += [{**item_of(VOLUME, "n"), "schema": None}]
     server.on("GET", "/shares/s/all-volumes", wire.as_json({"items": [*bad, item_of(VOLUME, "good")]}))
@@ -160,7 +161,7 @@ def test_invalid_items_are_skipped_and_logged(server, rest, wire, caplog):
 # --- one asset ---
 
 
-def test_skill_has_all_fields_of_the_response(server, rest, wire):
+def test_skill_has_all_fields_of_the_response(server, rest):
     fields = {"license": "MIT", "compatibility": "git", "allowedTools": "Read  Bash(git:*)", "metadata": {"k": "v"}}
     server.on("GET", f"{S}/skills/v", wire.as_json(item_of(SKILL, id="1", shareId="2", **fields)))
 
@@ -174,8 +175,8 @@ def test_skill_has_all_fields_of_the_response(server, rest, wire):
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.plural)
-def test_error_of_a_missing_asset_suggests_the_nearest_name(server, rest, wire, kind):
-    serve_names(server, wire, kind, "documents")
+def test_error_of_a_missing_asset_suggests_the_nearest_name(server, rest, kind):
+    serve_names(server, kind, "documents")
 
     for status in (404, 405, 501):
         server.on("GET", f"{S}/{kind.plural}/document", wire.error(status, "NOT_IMPLEMENTED"))
@@ -189,8 +190,8 @@ def test_error_of_a_missing_asset_suggests_the_nearest_name(server, rest, wire, 
         rest.get_asset(kind, AssetName("s", "d", "unlike"))
 
 
-def test_missing_table_error_names_a_volume_of_the_same_name(server, rest, wire):
-    serve_names(server, wire, VOLUME, "documents")
+def test_missing_table_error_names_a_volume_of_the_same_name(server, rest):
+    serve_names(server, VOLUME, "documents")
     for path in ("/shares/s/all-tables", f"{S}/tables"):
         server.on("GET", path, wire.as_json({}))
     server.on("GET", f"{S}/volumes/documents", wire.as_json(item_of(VOLUME, "documents")))
@@ -201,14 +202,14 @@ def test_missing_table_error_names_a_volume_of_the_same_name(server, rest, wire)
         rest.get_table(AssetName("s", "d", "documents"))
 
 
-def test_asset_without_a_required_field_is_an_error(server, rest, wire):
+def test_asset_without_a_required_field_is_an_error(server, rest):
     server.on("GET", f"{S}/volumes/v", wire.as_json({"name": "v", "schema": "d", "share": "s"}))
 
     with pytest.raises(ProtocolError, match=r"Looking up volume s\.d\.v: .*'storageLocation' is missing"):
         rest.get_asset(VOLUME, NAME)
 
 
-def test_table_has_the_formats_of_the_response(server, rest, wire, table):
+def test_table_has_the_formats_of_the_response(server, rest, table):
     item = {"name": "t", "schema": "d", "share": "s", "id": "1", "format": "Delta, iceberg,"}
     server.on("GET", f"{S}/tables/t", wire.as_json(item))
 
@@ -220,7 +221,7 @@ def test_table_has_the_formats_of_the_response(server, rest, wire, table):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_table_is_found_in_the_listing_without_its_own_endpoint(server, rest, wire, table, status):
+def test_table_is_found_in_the_listing_without_its_own_endpoint(server, rest, table, status):
     server.on("GET", f"{S}/tables/t", wire.Reply(status, b"<html>"))
     server.on("GET", f"{S}/tables", wire.as_json({"items": [{"name": "T", "id": "1"}]}))
 
@@ -233,7 +234,7 @@ def test_table_is_found_in_the_listing_without_its_own_endpoint(server, rest, wi
 # --- models ---
 
 
-def test_model_lists_its_versions_and_finds_one_by_alias(server, rest, wire):
+def test_model_lists_its_versions_and_finds_one_by_alias(server, rest):
     fields = {"id": "i", "source": "runs:/1", "runId": "1", "comment": "c"}
     bare = {"version": 4, "status": "READY", "storageLocation": "s3://b/v/4"}
     server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(**fields), bare]}))
@@ -252,8 +253,8 @@ def test_model_lists_its_versions_and_finds_one_by_alias(server, rest, wire):
     assert model.version(3)._ref.path == ("shares", "s", "schemas", "d", "models", "v", "versions", "3")
 
 
-def test_error_of_a_missing_version_lists_the_versions(server, rest, wire):
-    serve_names(server, wire, MODEL, "v")
+def test_error_of_a_missing_version_lists_the_versions(server, rest):
+    serve_names(server, MODEL, "v")
     server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(1), version_item(3)]}))
 
     with pytest.raises(NotFoundError, match=r"version 2 of model s\.d\.v failed.*Its versions are 1, 3"):
@@ -264,7 +265,7 @@ def test_error_of_a_missing_version_lists_the_versions(server, rest, wire):
         rest.list_model_versions(AssetName("s", "d", "vv"))
 
 
-def test_response_about_a_different_version_is_an_error(server, rest, wire):
+def test_response_about_a_different_version_is_an_error(server, rest):
     server.on("GET", f"{S}/models/v/versions/3", wire.as_json(version_item(2)))
 
     with pytest.raises(ProtocolError, match=r"version 3 of model s\.d\.v: the response describes version 2"):
@@ -296,7 +297,7 @@ def credentials_path(ref, segment=0):
 @pytest.mark.parametrize("ref", REFS, ids=str)
 @pytest.mark.parametrize("cloud", list(CLOUDS))
 @pytest.mark.parametrize("nested", [False, True])
-def test_credentials_may_be_nested_or_at_the_top_level(server, rest, wire, ref, cloud, nested):
+def test_credentials_may_be_nested_or_at_the_top_level(server, rest, ref, cloud, nested):
     fields = {cloud: CLOUDS[cloud], "expirationTime": 5, **({"location": "s3://b/v"} if ref.kind is TABLE else {})}
     unset = dict.fromkeys((name for name in CLOUDS if name != cloud), None)
     body = {"credentials": {**unset, **fields}} if nested else {**unset, **fields}
@@ -312,7 +313,7 @@ def test_credentials_may_be_nested_or_at_the_top_level(server, rest, wire, ref, 
     assert pickle.loads(pickle.dumps(credentials)) == credentials
 
 
-def test_aws_access_point_is_kept(server, rest, wire):
+def test_aws_access_point_is_kept(server, rest):
     arn = "arn:aws:s3:us-west-2:1:accesspoint/a"
     server.on("POST", credentials_path(REFS[1]), wire.as_json({"awsTempCredentials": {**AWS, "accessPoint": arn}}))
 
@@ -320,7 +321,7 @@ def test_aws_access_point_is_kept(server, rest, wire):
 
 
 @pytest.mark.parametrize("ref", REFS, ids=str)
-def test_zero_or_two_kinds_of_credentials_are_refused(server, rest, wire, ref):
+def test_zero_or_two_kinds_of_credentials_are_refused(server, rest, ref):
     server.on("POST", credentials_path(ref), wire.as_json({"location": "s3://b/v", "expirationTime": 5}))
     with pytest.raises(UnsupportedFeatureError, match=r"'awsTempCredentials', .* 's3', found none of them") as none:
         rest.credentials(ref, "s3://b/v")
@@ -335,14 +336,14 @@ def test_zero_or_two_kinds_of_credentials_are_refused(server, rest, wire, ref):
     assert str(ref) in str(none.value)
 
 
-def test_table_credentials_need_a_location(server, rest, wire):
+def test_table_credentials_need_a_location(server, rest):
     server.on("POST", credentials_path(REFS[0]), wire.as_json({"credentials": {"awsTempCredentials": AWS}}))
 
     with pytest.raises(ProtocolError, match="no 'location'"):
         rest.credentials(REFS[0])
 
 
-def test_malformed_credentials_are_not_shown(server, rest, wire):
+def test_malformed_credentials_are_not_shown(server, rest):
     for body in (
         {"awsTempCredentials": {**AWS, "sessionToken": 7}},
         {"awsTempCredentials": {"accessKeyId": "planted-1"}},
@@ -354,7 +355,7 @@ def test_malformed_credentials_are_not_shown(server, rest, wire):
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_version_credentials_fall_back_to_the_second_path(server, rest, wire, sleeps, status):
+def test_version_credentials_fall_back_to_the_second_path(server, rest, sleeps, status):
     ref = REFS[3]
     server.on("POST", credentials_path(ref), wire.error(status, "NOT_IMPLEMENTED", "first"))
     server.on("POST", credentials_path(ref, 1), wire.as_json({"awsTempCredentials": AWS}))
@@ -367,7 +368,7 @@ def test_version_credentials_fall_back_to_the_second_path(server, rest, wire, sl
         rest.credentials(ref, "s3://b/v")
 
 
-def test_403_for_credentials_is_not_retried_at_the_second_path(server, rest, wire):
+def test_403_for_credentials_is_not_retried_at_the_second_path(server, rest):
     server.on("POST", credentials_path(REFS[3]), wire.error(403, "PERMISSION_DENIED"))
 
     with pytest.raises(AuthError):
@@ -389,9 +390,9 @@ def test_asset_names_ignore_case():
     assert AssetName("s", "d", "v") != "s.d.v"
 
 
-def test_client_lists_assets_of_each_kind(server, rest, wire):
+def test_client_lists_assets_of_each_kind(server, rest):
     for kind in OTHERS:
-        serve_names(server, wire, kind, "a", "b")
+        serve_names(server, kind, "a", "b")
         server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": [item_of(kind, "a")]}))
     client = SharingClient(rest.profile, ReadOptions(read_timeout=7))
 
@@ -416,9 +417,9 @@ def test_client_lists_assets_of_each_kind(server, rest, wire):
         client.volume("a.b")
 
 
-def test_asynchronous_listings_equal_synchronous_ones(server, rest, wire):
+def test_asynchronous_listings_equal_synchronous_ones(server, rest):
     for kind in OTHERS:
-        serve_names(server, wire, kind, "a")
+        serve_names(server, kind, "a")
         server.on("GET", f"{S}/{kind.plural}", wire.as_json({"items": [item_of(kind, "b")]}))
     client = SharingClient(rest.profile)
 
@@ -437,9 +438,9 @@ def test_asynchronous_listings_equal_synchronous_ones(server, rest, wire):
     ]
 
 
-def test_client_and_assets_are_thread_safe(server, rest, wire):
+def test_client_and_assets_are_thread_safe(server, rest):
     for kind in OTHERS:
-        serve_names(server, wire, kind, "v", "w")
+        serve_names(server, kind, "v", "w")
         server.on("GET", f"{S}/{kind.plural}/v", wire.as_json(item_of(kind, id="1")))
     server.on("GET", f"{S}/models/v/versions", wire.as_json({"items": [version_item(1), version_item(2)]}))
     client = SharingClient(rest.profile)

@@ -16,6 +16,7 @@ from delta_sharing_client.http import body, error_responses
 from delta_sharing_client.http.retry import Transient
 from delta_sharing_client.protocol.line_blocks import split_blocks
 from delta_sharing_client.protocol.query import query_table
+from tests.unit.protocol import wire
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 
@@ -60,7 +61,7 @@ def cut_at_a_line_end(data, encoding, lines):
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_response_is_read_in_every_encoding_and_framing(server, rest, table, wire, name, framing):
+def test_response_is_read_in_every_encoding_and_framing(server, rest, table, name, framing):
     encoding, compress = ENCODINGS[name]
     reply = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(300)), framing=framing)
     reply.headers["Content-Encoding"] = encoding
@@ -72,7 +73,7 @@ def test_response_is_read_in_every_encoding_and_framing(server, rest, table, wir
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
-def test_compressed_response_cut_at_a_line_end_is_retried(server, rest, table, wire, encoding, framing):
+def test_compressed_response_cut_at_a_line_end_is_retried(server, rest, table, encoding, framing):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(200))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines, framing=framing)
     half.headers["Content-Encoding"] = encoding
@@ -109,7 +110,7 @@ def test_compressed_chunk_may_start_with_a_brace():
     assert b"".join(body._inflated(iter([packed[:brace], packed[brace:]]), False, "Asking", None)) == data
 
 
-def test_truncated_second_gzip_member_is_detected(server, rest, table, wire):
+def test_truncated_second_gzip_member_is_detected(server, rest, table):
     lines = [*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(20))]
     whole, half = wire.ndjson(*lines), wire.ndjson(*lines[:12], framing="close")
     for kept in (1, 5, 15):
@@ -120,7 +121,7 @@ def test_truncated_second_gzip_member_is_detected(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("where", [3, 200, -6])
-def test_damaged_compression_is_an_error(server, rest, wire, where):
+def test_damaged_compression_is_an_error(server, rest, where):
     random.seed(1)
     packed = bytearray(gzip.compress(json.dumps({"items": [{"name": random.randbytes(999).hex()}]}).encode()))
     packed[where] ^= 0xFF
@@ -130,7 +131,7 @@ def test_damaged_compression_is_an_error(server, rest, wire, where):
         rest.list_shares()
 
 
-def test_body_that_a_proxy_decompressed_is_read(server, rest, table, wire):
+def test_body_that_a_proxy_decompressed_is_read(server, rest, table):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(f"f{i}") for i in range(20)))
     for prefix in (b"", b"\xef\xbb\xbf", b"\n "):
         headers = {**whole.headers, "Content-Encoding": "gzip"}
@@ -178,7 +179,7 @@ def test_line_length_is_limited_however_lines_are_chunked(length, is_refused):
 
 
 @pytest.mark.parametrize(("limit", "is_refused"), [(13, False), (12, True)])
-def test_body_length_is_limited(server, rest, wire, monkeypatch, limit, is_refused):
+def test_body_length_is_limited(server, rest, monkeypatch, limit, is_refused):
     monkeypatch.setattr("delta_sharing_client.protocol.transport._MAX_JSON_BYTES", limit)
     server.on("GET", "/shares", wire.Reply(200, b'{"items": []}'))
     with pytest.raises(ProtocolError, match="longer than 12 bytes") if is_refused else contextlib.nullcontext():
@@ -201,11 +202,6 @@ def test_status_and_code_of_a_refusal_determine_the_error(status, code, kind, me
     assert (type(error), error.message) == (kind, message)
 
 
-def test_long_error_body_is_cut():
-    response = body.Response(500, {}, "https://h/", None, io.BytesIO(b"x" * 300).read1, lambda: None)
-    assert body.start_of_body(response, 100, []) == b"x" * 100
-
-
 def test_secret_that_is_cut_off_in_an_error_is_removed():
     for secrets in (["abX", "bY"], ["bY", "abX"]):
         sent = io.BytesIO(b"no ab" + b"x" * 300)
@@ -213,15 +209,8 @@ def test_secret_that_is_cut_off_in_an_error_is_removed():
         assert body.start_of_body(response, 5, secrets) == b"no "
 
 
-def test_long_message_is_cut_but_keeps_its_trace_id():
-    assert error_responses._shortened("x" * 500) == "x" * 500
-    assert error_responses._shortened("x" * 501) == "x" * 500 + " ..."
-    traced = "x" * 501 + "[Trace Id: one] [Trace Id: two]"
-    assert error_responses._shortened(traced) == "x" * 500 + " ... [Trace Id: two]"
-
-
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
-def test_unsupported_encoding_is_refused(server, rest, wire, encoding):
+def test_unsupported_encoding_is_refused(server, rest, encoding):
     server.on("GET", "/shares", wire.Reply(200, gzip.compress(b"{}"), {"Content-Encoding": encoding}))
 
     with pytest.raises(ProtocolError, match="encodings gzip, deflate"):
@@ -229,7 +218,7 @@ def test_unsupported_encoding_is_refused(server, rest, wire, encoding):
     assert server.requests[0].headers["accept-encoding"] == "gzip, deflate"
 
 
-def test_decompression_stops_at_the_size_limit(server, rest, wire, monkeypatch):
+def test_decompression_stops_at_the_size_limit(server, rest, monkeypatch):
     packed = gzip.compress(bytes(64 * 1024 * 1024))
     server.on("GET", "/shares", wire.Reply(200, packed, {"Content-Encoding": "gzip"}))
     sizes = []
@@ -249,7 +238,7 @@ def test_decompression_stops_at_the_size_limit(server, rest, wire, monkeypatch):
     assert sum(sizes) < 7_000_000
 
 
-def test_body_as_long_as_the_decompression_buffer_is_read(server, rest, wire):
+def test_body_as_long_as_the_decompression_buffer_is_read(server, rest):
     for size in (1024 * 1024, 1024 * 1024 + 1, 3 * 1024 * 1024):
         text = b'{"items": [' + b" " * (size - 13) + b"]}"
         server.on("GET", "/shares", wire.Reply(200, gzip.compress(text), {"Content-Encoding": "gzip"}))

@@ -10,9 +10,10 @@ import delta_sharing_client as ds
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.names import Table
+from tests.unit.protocol import wire
 
 
-def test_client_accepts_names_and_listed_objects(server, profile, wire):
+def test_client_accepts_names_and_listed_objects(server, profile):
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "a.b"}]}))
     server.on("GET", "/shares/a.b", wire.as_json({"share": {"name": "a.b"}}))
     server.on("GET", "/shares/a.b/schemas", wire.as_json({"items": [{"name": "d"}]}))
@@ -28,7 +29,7 @@ def test_client_accepts_names_and_listed_objects(server, profile, wire):
         assert client.list_all_tables() == client.list_all_tables("a.b") == [Table("t", "a.b", "d")]
         with pytest.raises(UsageError, match=r"share\.schema"):
             client.list_tables("d")
-        assert wire.token not in repr(client)
+        assert wire.TOKEN not in repr(client)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_client_accepts_names_and_listed_objects(server, profile, wire):
         lambda url, options: ds.SharingClient(url.partition("#")[0]).table("s.d.t").changes(0).plan(options),
     ],
 )
-def test_options_of_a_read_apply_to_its_server_requests(server, wire, tmp_path, load):
+def test_options_of_a_read_apply_to_its_server_requests(server, tmp_path, load):
     for method, path in (("POST", "query"), ("GET", "changes")):
         server.on(method, f"/shares/s/schemas/d/tables/t/{path}", wire.error(503, "X"))
     path = tmp_path / "my.share"

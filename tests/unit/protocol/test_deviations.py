@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from delta_sharing_client.cli import main
-from delta_sharing_client.errors import AuthError, ProtocolError, RequestError, TransportError
+from delta_sharing_client.errors import AuthError, ProtocolError, RequestError
 from delta_sharing_client.protocol import deviations
 from delta_sharing_client.protocol.deviations import MALFORMED, Deviations, decode, problem_of
 from delta_sharing_client.protocol.lines import Line, SingleAction
 from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
+from tests.unit.protocol import wire
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 
@@ -105,7 +106,7 @@ def test_value_with_the_wrong_structure_is_malformed(raw):
         decode(raw, Line, Deviations("Reading"))
 
 
-def test_deviations_of_a_response_are_logged_once(server, rest, table, wire, caplog):
+def test_deviations_of_a_response_are_logged_once(server, rest, table, caplog):
     files = [{"file": {"id": n, "size": "5", "deltaSingleAction": {"add": {"path": f"https://x/{n}"}}}} for n in (1, 2)]
     head = wire.delta_head(wrapper={"numFiles": "2"}, partitionColumns=None)
     head[1]["metaData"]["deltaMetadata"]["schemaString"] = json.loads(
@@ -132,7 +133,7 @@ def test_error_names_an_unexpected_null():
     )
 
 
-def test_deviations_of_share_responses_are_logged(server, rest, wire, caplog):
+def test_deviations_of_share_responses_are_logged(server, rest, caplog):
     server.on("GET", "/shares/b", wire.as_json({"share": {"name": "b", "id": 5}}))
     assert rest.get_share("b").id == "5"
     assert "'id' is not a string" in caplog.text
@@ -141,13 +142,13 @@ def test_deviations_of_share_responses_are_logged(server, rest, wire, caplog):
     assert "Listing the shares: the response deviates" in caplog.text
 
 
-def test_deviations_of_a_metadata_response_are_logged(server, rest, table, wire, caplog):
+def test_deviations_of_a_metadata_response_are_logged(server, rest, table, caplog):
     server.on("GET", "/shares/s/schemas/d/tables/t/metadata", wire.ndjson(*wire.delta_head(wrapper={"numFiles": "2"})))
     assert table_metadata(rest, table).num_files == 2
     assert "'numFiles' is not an integer" in caplog.text
 
 
-def test_missing_reader_features_are_an_empty_list(server, rest, table, wire, caplog):
+def test_missing_reader_features_are_an_empty_list(server, rest, table, caplog):
     head = wire.delta_head()
     head[0]["protocol"]["deltaProtocol"] = {"minReaderVersion": 3, "minWriterVersion": 7}
     server.on("POST", QUERY, wire.ndjson(*head, wire.delta_file("f")))
@@ -192,7 +193,7 @@ _LIBRARY_TERMS = re.compile(r"pydantic|msgspec|typer|click|Input|input_value|typ
 @pytest.mark.parametrize(
     "command", [["ls"], ["tables", "s"], ["describe", "s.d.t"], ["read", "s.d.t"], ["version", "s.d.t"]]
 )
-def test_response_errors_contain_no_library_terms(server, wire, capsys, tmp_path, command, body):
+def test_response_errors_contain_no_library_terms(server, capsys, tmp_path, command, body):
     for method in ("GET", "POST"):
         for path in ("", "/s/schemas", *(f"/s/schemas/d/tables/t/{name}" for name in ("metadata", "query", "version"))):
             reply = wire.Reply(200, body.encode(), {"Content-Type": "application/json", "Delta-Table-Version": "x1"})
@@ -223,7 +224,7 @@ def test_usage_errors_contain_no_library_terms(capsys, arguments):
     assert _LIBRARY_TERMS.search(printed) is None, printed
 
 
-def test_invalid_items_are_skipped_and_logged(server, rest, wire, caplog):
+def test_invalid_items_are_skipped_and_logged(server, rest, caplog):
     items = [
         {"name": "a", "id": 7, "properties": {"n": 1, "list": [1, {"x": 2.50}], "text": "t", "none": None}},
         {"id": "nameless"},
@@ -244,7 +245,7 @@ def test_invalid_items_are_skipped_and_logged(server, rest, wire, caplog):
         rest.list_shares()
 
 
-def test_table_without_a_schema_is_skipped_and_logged(server, rest, wire, caplog):
+def test_table_without_a_schema_is_skipped_and_logged(server, rest, caplog):
     items = [{"name": "a", "schema": "d"}, {"name": "b"}]
     server.on("GET", "/shares/s/all-tables", wire.as_json({"items": items}))
 
@@ -252,7 +253,7 @@ def test_table_without_a_schema_is_skipped_and_logged(server, rest, wire, caplog
     assert "table 'b' is left out" in caplog.text
 
 
-def test_byte_order_mark_is_skipped(server, rest, table, wire):
+def test_byte_order_mark_is_skipped(server, rest, table):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.body = b"\xef\xbb\xbf" + reply.body
     server.on("GET", "/shares", reply)
@@ -265,7 +266,7 @@ def test_byte_order_mark_is_skipped(server, rest, table, wire):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "none", "application/json", "aws-chunked", "binary, identity"])
-def test_encodings_that_change_no_bytes_are_accepted(server, rest, wire, encoding):
+def test_encodings_that_change_no_bytes_are_accepted(server, rest, encoding):
     reply = wire.as_json({"items": [{"name": "a"}]})
     reply.headers["Content-Encoding"] = encoding
     server.on("GET", "/shares", reply)
@@ -278,7 +279,7 @@ RUNNING += ["NOT_STARTED", "initializing", "SUCCEEDED", "done"]
 
 
 @pytest.mark.parametrize("state", RUNNING)
-def test_query_is_polled_in_every_state_except_failed(server, rest, table, wire, state):
+def test_query_is_polled_in_every_state_except_failed(server, rest, table, state):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": {"queryId": "q", "status": state}}))
     whole = wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
     server.on("POST", "/shares/s/schemas/d/tables/t/queries/q", whole)
@@ -286,17 +287,7 @@ def test_query_is_polled_in_every_state_except_failed(server, rest, table, wire,
     assert [action.file_id for action in query_table(rest, table, QueryRequest(asynchronous=True)).actions] == ["f"]
 
 
-@pytest.mark.parametrize("state", ["failed", "FAILED", "Error", "canceled", "TIMED_OUT", "expired"])
-@pytest.mark.parametrize("field", ["message", "errorMessage"])
-def test_error_of_a_failed_query_has_the_server_message(server, rest, table, wire, state, field):
-    status = {"queryId": "q", "status": state, field: "the warehouse is gone"}
-    server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
-
-    with pytest.raises(RequestError, match=rf"\({state}\): the warehouse is gone"):
-        query_table(rest, table, QueryRequest(asynchronous=True))
-
-
-def test_error_line_after_files_raises_an_error(server, rest, table, wire):
+def test_error_line_after_files_raises_an_error(server, rest, table):
     error_line = {"errorCode": "INTERNAL_ERROR", "message": "the disk is gone"}
     files = [wire.delta_file(str(number)) for number in range(2000)]
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *files, error_line))
@@ -327,7 +318,7 @@ def test_error_line_after_files_raises_an_error(server, rest, table, wire):
         ({"detail": [{"loc": ["body"], "msg": "because"}]}, r"\(400\): because\."),
     ],
 )
-def test_reason_is_found_in_each_format_of_error_bodies(server, rest, wire, body, expected):
+def test_reason_is_found_in_each_format_of_error_bodies(server, rest, body, expected):
     server.on("GET", "/shares", wire.as_json(body, status=400))
 
     with pytest.raises(RequestError, match=expected):
@@ -345,7 +336,7 @@ def test_reason_is_found_in_each_format_of_error_bodies(server, rest, wire, body
         ("<HTML></HTML>", "without a title"),
     ],
 )
-def test_error_shows_the_title_or_heading_of_an_html_page(server, rest, wire, page, expected):
+def test_error_shows_the_title_or_heading_of_an_html_page(server, rest, page, expected):
     server.on("GET", "/shares", wire.Reply(403, page.encode(), {"Content-Type": "text/html"}))
 
     with pytest.raises(AuthError, match="an HTML page") as caught:
@@ -354,33 +345,23 @@ def test_error_shows_the_title_or_heading_of_an_html_page(server, rest, wire, pa
     assert "<" not in str(caught.value)
 
 
-def test_html_page_with_status_200_is_an_error(server, rest, wire):
-    page = f"<!DOCTYPE html><html><title>Sign in {wire.token}</title></html>"
+def test_html_page_with_status_200_is_an_error(server, rest):
+    page = f"<!DOCTYPE html><html><title>Sign in {wire.TOKEN}</title></html>"
     server.on("GET", "/shares", wire.Reply(200, page.encode(), {"Content-Type": "text/html"}))
 
     with pytest.raises(
         ProtocolError, match=r"found an HTML page with the title 'Sign in .* check the endpoint"
     ) as caught:
         rest.list_shares()
-    assert wire.token not in str(caught.value)
+    assert wire.TOKEN not in str(caught.value)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b"[]", b'""'])
-def test_challenge_replaces_a_missing_error_message(server, rest, wire, body):
+def test_challenge_replaces_a_missing_error_message(server, rest, body):
     challenge = 'Bearer error="invalid_token", error_description="The token expired"'
     server.on("GET", "/shares", wire.Reply(401, body, {"WWW-Authenticate": challenge}))
 
     with pytest.raises(AuthError, match="The token expired"):
-        rest.list_shares()
-
-
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 507, 509, 511, 520, 522, 524, 530, 599])
-def test_transient_errors_are_retried(server, rest, wire, status):
-    server.on("GET", "/shares", wire.Reply(status, b""), wire.as_json({"items": []}))
-    assert rest.list_shares() == []
-
-    server.on("GET", "/shares", wire.Reply(status, b"<html><title>Oh</title></html>"))
-    with pytest.raises((RequestError, TransportError), match=r"an HTML page with the title 'Oh'.* Tried 4 times"):
         rest.list_shares()
 
 

@@ -19,6 +19,7 @@ from delta_sharing_client.http import sign_in
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
+from tests.unit.protocol import wire
 
 OPTIONS = ReadOptions(max_attempts=2, connect_timeout=2, read_timeout=2)
 SECRET = "sec%ret+~8Q/ =&ü"
@@ -35,9 +36,8 @@ class Refused(Exception):
 class Provider:
     """A token endpoint at ``/token``. Each subclass checks requests and raises errors as one provider does."""
 
-    def __init__(self, server, wire) -> None:
+    def __init__(self, server) -> None:
         self.forms = []
-        self.wire = wire
         self.path = "/token"
         server.on("POST", self.path, self.respond)
         server.on("GET", "/shares", wire.as_json({"items": []}))
@@ -49,11 +49,11 @@ class Provider:
             self.check(form, request.headers.get("authorization"))
         except Refused as refused:
             status, body = refused.args
-            return self.wire.as_json(body, status=status)
+            return wire.as_json(body, status=status)
         return self.granted()
 
     def granted(self):
-        return self.wire.as_json({"token_type": "Bearer", "expires_in": 3599, "access_token": "granted"})
+        return wire.as_json({"token_type": "Bearer", "expires_in": 3599, "access_token": "granted"})
 
     def check(self, form, header):
         raise NotImplementedError
@@ -121,7 +121,7 @@ class Databricks(Provider):
             raise Refused(401, {"error": "invalid_client", "error_description": text})
 
     def granted(self):
-        return self.wire.as_json({"access_token": "granted", "expires_in": "3600"}, status=201)
+        return wire.as_json({"access_token": "granted", "expires_in": "3600"}, status=201)
 
 
 class Jwts(Provider):
@@ -164,8 +164,8 @@ def list_shares(fields):
         (Databricks, {"scope": "all-apis", "tokenEndpointAuthMethod": "client_secret_basic"}, 1),
     ],
 )
-def test_auth_method_that_a_provider_accepts_is_remembered(server, wire, provider, fields, count):
-    endpoint = provider(server, wire)
+def test_auth_method_that_a_provider_accepts_is_remembered(server, provider, fields, count):
+    endpoint = provider(server)
 
     assert list_shares(profile(server, **fields)) == []
     assert len(endpoint.forms) == count
@@ -193,8 +193,8 @@ def test_auth_method_that_a_provider_accepts_is_remembered(server, wire, provide
         (Databricks, {"scope": "all-apis", "clientSecret": "wrong"}, "invalid_client: Client authentication failed"),
     ],
 )
-def test_error_of_each_provider_is_shown_without_secrets(server, wire, provider, fields, expected):
-    provider(server, wire)
+def test_error_of_each_provider_is_shown_without_secrets(server, provider, fields, expected):
+    provider(server)
 
     with pytest.raises(AuthError, match=expected) as caught:
         list_shares(profile(server, **fields))
@@ -202,8 +202,8 @@ def test_error_of_each_provider_is_shown_without_secrets(server, wire, provider,
     assert all(request.path == "/token" for request in server.requests)
 
 
-def test_several_resources_are_sent_as_a_repeated_form_field(server, wire):
-    endpoint = Entra(server, wire)
+def test_several_resources_are_sent_as_a_repeated_form_field(server):
+    endpoint = Entra(server)
     fields = {"resource": ["api://sharing", "api://more"], "scope": "api://sharing/.default"}
 
     list_shares(profile(server, **fields))
@@ -224,8 +224,8 @@ def jwt_profile(server, **fields):
     return {**kind, "auth": settings}
 
 
-def test_jwt_grant_is_accepted_and_its_refusals_are_shown(server, wire):
-    endpoint = Jwts(server, wire)
+def test_jwt_grant_is_accepted_and_its_refusals_are_shown(server):
+    endpoint = Jwts(server)
 
     assert list_shares(jwt_profile(server)) == []
     assert endpoint.forms[0]["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
@@ -244,7 +244,7 @@ def test_jwt_grant_is_accepted_and_its_refusals_are_shown(server, wire):
         (b'{"error": {"message": "the tenant is gone"}}', {}, "the tenant is gone"),
     ],
 )
-def test_error_of_a_gateway_is_shown(server, wire, body, headers, expected):
+def test_error_of_a_gateway_is_shown(server, body, headers, expected):
     server.on("POST", "/token", wire.Reply(401, body, headers))
 
     with pytest.raises(AuthError, match=expected):

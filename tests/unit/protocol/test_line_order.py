@@ -160,6 +160,11 @@ def test_head_is_read_from_the_first_two_lines(response_format: ResponseFormat) 
             UnsupportedFeatureError,
             "found the format 'ORC'",
         ),
+        (
+            [HEADS[PARQUET][0], {"metaData": {**METADATA, "format": {"provider": "orc"}}}],
+            UnsupportedFeatureError,
+            "'orc'",
+        ),
         ([{"endStreamAction": {"errorMessage": "no", "httpStatusErrorCode": 400}}], RequestError, "no"),
         ([HEADS[DELTA][0], {"endStreamAction": {"errorMessage": "no"}}], RequestError, "no"),
         ([{"queryStatus": {}, "protocol": {}}], ProtocolError, "found protocol, queryStatus"),
@@ -318,12 +323,28 @@ def test_missing_fields_of_a_file_have_defaults() -> None:
     assert file == SharedFile(AddFile("https://x/f", {}, -1), "f")
     (removed,) = actions_of(open_response(PARQUET, operation=CHANGES), parquet("remove", version=7))
     assert removed.action == RemoveFile("https://x/f", partition_values={})  # type: ignore[union-attr]
-    for size, wrapper_size, expected in ((5, 6, 5), (-1, 6, 6), (None, 6, 6), (None, None, -1), (0, 6, 0)):
-        wrapper = {} if wrapper_size is None else {"size": wrapper_size}
-        (file,) = actions_of(
-            open_response(), delta(action={"size": size} if size is not None else {"size": -1}, **wrapper)
-        )
-        assert file.action.size == expected  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["add", "remove", "cdc"])
+@pytest.mark.parametrize(
+    ("size", "wrapper", "expected"),
+    [(5, {"size": 6}, 5), (0, {"size": 6}, 0), (None, {"size": 6}, 6), (None, {"size": 0}, 0), (None, {}, None)],
+)
+def test_size_in_an_action_overrides_the_one_in_its_wrapper(
+    kind: str, size: int | None, wrapper: dict[str, int], expected: int | None
+) -> None:
+    fields = {"path": "https://x/f", **({} if size is None else {"size": size})}
+    document = {"file": {"id": "f", "version": 7, **wrapper, "deltaSingleAction": {kind: fields}}}
+    (file,) = actions_of(open_response(operation=CHANGES), document)
+    missing = None if kind == "remove" else -1
+    assert file.action.size == (missing if expected is None else expected)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["add", "remove", "cdf"])
+@pytest.mark.parametrize("size", [None, 0, 5])
+def test_size_of_a_parquet_file_may_be_missing(kind: str, size: int | None) -> None:
+    (file,) = actions_of(open_response(PARQUET, operation=CHANGES), parquet(kind, version=7, size=size))
+    assert file.action.size == (-1 if size is None and kind != "remove" else size)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("operation", [SNAPSHOT, CHANGES])

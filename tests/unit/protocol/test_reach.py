@@ -24,6 +24,7 @@ from delta_sharing_client.http import network, sessions
 from delta_sharing_client.http.sessions import connected
 from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
+from tests.unit.protocol import wire
 from tests.unit.storages import Storage, parquet_bytes
 
 OWN = "127.8.8.8"
@@ -106,7 +107,7 @@ def read(server: Any) -> Callable[..., list[int]]:
     return rows
 
 
-def one_file(wire: Any, url: str, **fields: object) -> Any:
+def one_file(url: str, **fields: object) -> Any:
     """Return the response to a query of a table with one file."""
     file = wire.delta_file("f", wrapper=fields.pop("wrapper", None), **{"path": url, "size": len(DATA), **fields})
     return wire.ndjson(*wire.delta_head(), file, capabilities="responseformat=delta")
@@ -131,9 +132,9 @@ def own_host(request: pytest.FixtureRequest, names: Names, service: Service) -> 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_no_data_file_is_read_from_this_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str, scheme: str
+    server: Any, read: Callable[..., list[int]], service: Service, own_host: str, scheme: str
 ) -> None:
-    server.on("POST", QUERY, one_file(wire, f"{scheme}://{own_host}/containers/create?sig=planted"))
+    server.on("POST", QUERY, one_file(f"{scheme}://{own_host}/containers/create?sig=planted"))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous") as caught:
         read()
     assert caught.value.file_id == "f"
@@ -142,7 +143,7 @@ def test_no_data_file_is_read_from_this_machine(
 
 
 def test_no_deletion_vector_is_read_from_this_machine(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, own_host: str
+    server: Any, read: Callable[..., list[int]], service: Service, storage: Storage, own_host: str
 ) -> None:
     vector = {
         "storageType": "p",
@@ -164,12 +165,12 @@ def test_no_deletion_vector_is_read_from_this_machine(
 
 @pytest.mark.parametrize("sender", ["storage", "renewed URL", "server"])
 def test_redirect_or_renewed_url_to_this_machine_is_refused(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, own_host: str, sender: str
+    server: Any, read: Callable[..., list[int]], service: Service, own_host: str, sender: str
 ) -> None:
     url = f"http://{own_host}/shutdown"
-    redirect, file = wire.Reply(307, b"", {"Location": url}), one_file(wire, f"{server.endpoint}/f")
+    redirect, file = wire.Reply(307, b"", {"Location": url}), one_file(f"{server.endpoint}/f")
     server.on("GET", "/f", redirect if sender == "storage" else wire.Reply(403))
-    server.on("POST", QUERY, *{"storage": [file], "renewed URL": [file, one_file(wire, url)]}.get(sender, [redirect]))
+    server.on("POST", QUERY, *{"storage": [file], "renewed URL": [file, one_file(url)]}.get(sender, [redirect]))
     with pytest.raises(ProtocolError, match=r"this machine|unambiguous"):
         read()
     assert service.connections == 0
@@ -216,11 +217,11 @@ def test_local_server_may_name_a_local_catalog(own_server: Any, names: Names) ->
 
 
 def test_name_that_resolves_to_this_machine_later_is_refused(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
+    server: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
     # Endpoint and data have the same host name, which first resolves to the server, then to a service on this machine.
     names.addresses["evil.test"] = [["127.0.0.1"], [OWN]]
-    server.on("POST", QUERY, one_file(wire, f"http://evil.test:{service.port}/shutdown"))
+    server.on("POST", QUERY, one_file(f"http://evil.test:{service.port}/shutdown"))
     with pytest.raises(ProtocolError, match="resolves to this machine"):
         read(server.endpoint.replace("127.0.0.1", "evil.test"))
     assert len(server.requests) == 1
@@ -228,11 +229,11 @@ def test_name_that_resolves_to_this_machine_later_is_refused(
 
 
 def test_forbidden_addresses_of_a_name_are_skipped(
-    server: Any, wire: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
+    server: Any, read: Callable[..., list[int]], service: Service, storage: Storage, names: Names
 ) -> None:
     names.addresses["mixed.test"] = [[OWN, "127.0.0.1"]]
     storage.put("f", DATA)
-    server.on("POST", QUERY, one_file(wire, f"http://mixed.test:{storage.port}/f"))
+    server.on("POST", QUERY, one_file(f"http://mixed.test:{storage.port}/f"))
     assert read() == [1, 2, 3]
     sock = connected("mixed.test", storage.port, 5, network.Reach.REMOTE)
     assert sock.getpeername() == ("127.0.0.1", storage.port)
@@ -243,7 +244,7 @@ def test_forbidden_addresses_of_a_name_are_skipped(
 
 
 def test_local_connection_is_not_reused_by_a_restricted_read(
-    server: Any, wire: Any, service: Service, storage: Storage, names: Names
+    server: Any, service: Service, storage: Storage, names: Names
 ) -> None:
     """A read that may not connect to this machine does not reuse a connection of another read."""
     storage.put("f", DATA)
@@ -272,10 +273,10 @@ def own_server(service: Service, server: Any, names: Names, monkeypatch: pytest.
 @pytest.mark.parametrize("host", ["127.0.0.1", "sharing.test", "x.localhost"])
 @pytest.mark.parametrize("data_host", ["127.0.0.1", "localhost", "sharing.test", "x.localhost"])
 def test_local_server_may_name_local_files(
-    own_server: Any, wire: Any, read: Callable[..., list[int]], storage: Storage, host: str, data_host: str
+    own_server: Any, read: Callable[..., list[int]], storage: Storage, host: str, data_host: str
 ) -> None:
     storage.put("f", DATA)
-    own_server.on("POST", QUERY, one_file(wire, f"http://{data_host}:{storage.port}/f"))
+    own_server.on("POST", QUERY, one_file(f"http://{data_host}:{storage.port}/f"))
     assert read(own_server.endpoint.replace("127.0.0.1", host)) == [1, 2, 3]
 
 
@@ -292,9 +293,9 @@ def test_http_is_only_sent_to_addresses_of_this_machine(
     assert service.connections == 0
 
 
-def test_asynchronous_read_is_checked_too(server: Any, wire: Any, service: Service, names: Names) -> None:
+def test_asynchronous_read_is_checked_too(server: Any, service: Service, names: Names) -> None:
     names.addresses["inside.test"] = [[OWN]]
-    server.on("POST", QUERY, one_file(wire, f"http://inside.test:{service.port}/f"))
+    server.on("POST", QUERY, one_file(f"http://inside.test:{service.port}/f"))
     profile = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "t"}
 
     async def read() -> pa.Table:

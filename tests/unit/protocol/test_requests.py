@@ -21,6 +21,7 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
 from delta_sharing_client.protocol.rest import RestClient
 from tests.tables import TableWriter, rows_of
+from tests.unit.protocol import wire
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
@@ -72,7 +73,7 @@ def test_end_of_stream_capability_of_a_response_is_parsed(header, expected):
 
 
 @pytest.mark.parametrize("scheme", list(FileIdHash))
-def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, table, wire, scheme):
+def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, table, scheme):
     rest = RestClient(profile, ReadOptions(file_id_hash=scheme))
     lines = [*wire.delta_head(), wire.delta_file("f", wrapper={"version": 7, "timestamp": 1})]
     server.on("POST", QUERY, wire.ndjson(*lines, headers={"FileIdHash": scheme.value.upper()}))
@@ -88,7 +89,7 @@ def test_file_id_scheme_is_requested_and_must_be_confirmed(server, profile, tabl
             query_table(rest, table)
 
 
-def test_file_id_scheme_is_requested_only_if_configured(server, rest, table, wire):
+def test_file_id_scheme_is_requested_only_if_configured(server, rest, table):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), headers={"fileidhash": "parquet"}))
 
     assert list(query_table(rest, table).actions) == []

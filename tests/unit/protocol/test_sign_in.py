@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
@@ -10,7 +9,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import parse_qsl, unquote_plus
+from urllib.parse import parse_qsl
 
 import jwt
 import pytest
@@ -30,6 +29,7 @@ from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from tests.time_limits import HANGS
+from tests.unit.protocol import wire
 
 OPTIONS = ReadOptions(max_attempts=3, connect_timeout=2, read_timeout=2)
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -47,10 +47,9 @@ def pem(key, public=False) -> str:
 class TokenEndpoint:
     """Grants the tokens ``granted-1``, ``granted-2`` ... to requests that pass ``check``, and refuses others."""
 
-    def __init__(self, server, wire) -> None:
+    def __init__(self, server) -> None:
         self.url = f"{server.endpoint}/token"
         self.forms: list[dict[str, str]] = []
-        self._wire = wire
         self._token_ids: set[str] = set()
         server.on("POST", "/token", self.respond)
         server.on("GET", "/shares", self.shares)
@@ -61,13 +60,13 @@ class TokenEndpoint:
         try:
             self.check(form, request.headers.get("authorization"))
         except (jwt.PyJWTError, AssertionError) as error:
-            return self._wire.as_json({"error": "invalid_client", "error_description": repr(error)}, status=401)
-        return self._wire.as_json({"access_token": f"granted-{len(self.forms)}", "expires_in": 3600})
+            return wire.as_json({"error": "invalid_client", "error_description": repr(error)}, status=401)
+        return wire.as_json({"access_token": f"granted-{len(self.forms)}", "expires_in": 3600})
 
     def shares(self, request):
         if request.headers.get("authorization") != f"Bearer granted-{len(self.forms)}":
-            return self._wire.error(401, "UNAUTHENTICATED")
-        return self._wire.as_json({"items": []})
+            return wire.error(401, "UNAUTHENTICATED")
+        return wire.as_json({"items": []})
 
     def check(self, form, header):
         raise NotImplementedError
@@ -115,8 +114,8 @@ class SignedGrants(TokenEndpoint):
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.mark.parametrize("source", ["file", "text", "function"])
-def test_jwt_key_may_come_from_a_file_a_string_or_a_function(server, wire, tmp_path, algorithm, source):
-    endpoint = SignedGrants(server, wire)
+def test_jwt_key_may_come_from_a_file_a_string_or_a_function(server, tmp_path, algorithm, source):
+    endpoint = SignedGrants(server)
     endpoint.algorithm = algorithm
     text = pem(KEYS[algorithm])
     path = tmp_path / "key.pem"
@@ -140,8 +139,8 @@ def test_jwt_grant_needs_the_jwt_package(server, monkeypatch):
         RestClient(profile, OPTIONS).list_shares()
 
 
-def test_each_jwt_grant_has_a_new_id(server, wire):
-    endpoint = SignedGrants(server, wire)
+def test_each_jwt_grant_has_a_new_id(server):
+    endpoint = SignedGrants(server)
     other = pem(rsa.generate_private_key(65537, 2048))
     with pytest.raises(AuthError, match="invalid_client"):
         RestClient(Profile.load(jwt_profile(server, {"privateKey": other}, "RS256")), OPTIONS).list_shares()
@@ -154,7 +153,7 @@ def test_each_jwt_grant_has_a_new_id(server, wire):
 
 
 @pytest.mark.parametrize("where", ["error", "error_description"])
-def test_jwt_grant_in_a_response_is_masked(server, wire, where):
+def test_jwt_grant_in_a_response_is_masked(server, where):
     def echo(request):
         return wire.as_json({where: f"no_{dict(parse_qsl(request.body))['assertion']}"}, status=400)
 
@@ -186,22 +185,7 @@ def client(server, **fields):
     return profile_of(server, type="oauth_client_credentials", **fields)
 
 
-class DecodingEndpoint(TokenEndpoint):
-    """Expects form-encoded credentials in the header (RFC 6749, 2.3.1)."""
-
-    def check(self, form, header):
-        user, _, password = base64.b64decode(header.removeprefix("Basic ")).decode().partition(":")
-        assert (unquote_plus(user), unquote_plus(password)) == ("the client:1", "s&cret +")
-
-
-def test_client_id_and_secret_are_form_encoded_if_required(server, wire):
-    endpoint = DecodingEndpoint(server, wire)
-    profile = Profile.load(client(server, clientId="the client:1", clientSecret="s&cret +"))
-    assert RestClient(profile, OPTIONS).list_shares() == []
-    assert [set(form) for form in endpoint.forms] == [{"grant_type"}] * 2
-
-
-def test_client_secret_is_sent_in_the_body_if_configured(server, wire):
+def test_client_secret_is_sent_in_the_body_if_configured(server):
     class Posted(TokenEndpoint):
         def check(self, form, header):
             assert header is None
@@ -213,14 +197,14 @@ def test_client_secret_is_sent_in_the_body_if_configured(server, wire):
                 "scope": "a b",
             }
 
-    Posted(server, wire)
+    Posted(server)
     fields = {"clientSecret": "planted & more", "audience": "https://sharing.test", "scope": "a b"}
     profile = client(server, tokenEndpointAuthMethod="client_secret_post", **fields)
 
     assert RestClient(Profile.load(profile), OPTIONS).list_shares() == []
 
 
-def test_client_assertion_file_is_read_for_each_token(server, wire, tmp_path):
+def test_client_assertion_file_is_read_for_each_token(server, tmp_path):
     class Federated(TokenEndpoint):
         def check(self, form, header):
             assert (form["client_id"], form["client_assertion_type"]) == ("the-client", ASSERTION_TYPE)
@@ -229,7 +213,7 @@ def test_client_assertion_file_is_read_for_each_token(server, wire, tmp_path):
                 form["client_assertion"], "RS256", audience="https://login.test", issuer="https://ci.test"
             )
 
-    endpoint = Federated(server, wire)
+    endpoint = Federated(server)
     path = tmp_path / "token"
 
     def issue(number):
@@ -260,7 +244,7 @@ def identity_token(number, lifetime):
 
 
 @pytest.mark.parametrize("kind", ["bearer_token", None])
-def test_token_from_a_function_is_kept_until_it_nearly_expires(server, wire, monkeypatch, kind):
+def test_token_from_a_function_is_kept_until_it_nearly_expires(server, monkeypatch, kind):
     server.on("GET", "/shares", wire.as_json({}))
     calls = []
 
@@ -282,7 +266,7 @@ def test_token_from_a_function_is_kept_until_it_nearly_expires(server, wire, mon
     assert sent[0] == sent[1] != sent[2]
 
 
-def test_bearer_token_of_a_file_is_read_again_after_a_401(server, wire, tmp_path):
+def test_bearer_token_of_a_file_is_read_again_after_a_401(server, tmp_path):
     path = tmp_path / "token"
     path.write_text("old")
 
@@ -311,27 +295,7 @@ def test_error_of_a_token_function_is_raised_unchanged(server):
 # === Rotation ===
 
 
-def test_changed_profile_file_applies_to_the_next_request(server, wire, tmp_path):
-    server.on("GET", "/shares", wire.as_json({}))
-    path = tmp_path / "my.share"
-
-    def write(token):
-        fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": token}
-        path.write_text(json.dumps(fields))
-
-    write("first")
-    rest = RestClient(Profile.load(path), OPTIONS)
-    rest.list_shares()
-    write("the-second")
-    rest.list_shares()
-    path.write_text('{"half')
-    rest.list_shares()
-
-    sent = [request.headers["authorization"] for request in server.requests]
-    assert sent == ["Bearer first", "Bearer the-second", "Bearer the-second"]
-
-
-def test_profile_is_read_again_after_a_401(server, wire, tmp_path):
+def test_profile_is_read_again_after_a_401(server, tmp_path):
     path = tmp_path / "my.share"
 
     def write(token):
@@ -361,12 +325,12 @@ def secret_profile(server):
     return Profile.load(client(server, clientSecret="planted"))
 
 
-def grant(wire, token, **fields):
+def grant(token, **fields):
     return wire.as_json({"access_token": token, "expires_in": 3600, **fields})
 
 
-def test_clients_of_a_process_share_the_token_of_a_profile(server, wire):
-    server.on("POST", "/token", grant(wire, "t1"))
+def test_clients_of_a_process_share_the_token_of_a_profile(server):
+    server.on("POST", "/token", grant("t1"))
     server.on("GET", "/shares", wire.as_json({}))
 
     for _ in range(3):
@@ -375,8 +339,8 @@ def test_clients_of_a_process_share_the_token_of_a_profile(server, wire):
     assert [request.path for request in server.requests].count("/token") == 1
 
 
-def test_each_client_secret_has_its_own_token(server, wire):
-    server.on("POST", "/token", grant(wire, "t1"), grant(wire, "t2"))
+def test_each_client_secret_has_its_own_token(server):
+    server.on("POST", "/token", grant("t1"), grant("t2"))
     server.on("GET", "/shares", wire.as_json({}))
 
     RestClient(secret_profile(server), OPTIONS).list_shares()
@@ -386,7 +350,7 @@ def test_each_client_secret_has_its_own_token(server, wire):
     assert sent == ["Bearer t1", "Bearer t2"]
 
 
-def test_threads_share_a_failed_token_request(server, wire):
+def test_threads_share_a_failed_token_request(server):
     together = threading.Barrier(8)
 
     def respond_late(_):
@@ -409,15 +373,15 @@ def test_threads_share_a_failed_token_request(server, wire):
     assert len(server.requests) <= 4  # late threads do not share the first failure
 
 
-def test_old_token_is_used_while_a_thread_renews_it(server, wire, monkeypatch):
+def test_old_token_is_used_while_a_thread_renews_it(server, monkeypatch):
     renewing, may_respond = threading.Event(), threading.Event()
 
     def respond_late(_):
         renewing.set()
         assert may_respond.wait(60)
-        return grant(wire, "t2")
+        return grant("t2")
 
-    server.on("POST", "/token", grant(wire, "t1"), respond_late)
+    server.on("POST", "/token", grant("t1"), respond_late)
     server.on("GET", "/shares", wire.as_json({}))
     rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()
@@ -437,8 +401,8 @@ def test_old_token_is_used_while_a_thread_renews_it(server, wire, monkeypatch):
     assert [request.path for request in server.requests].count("/token") == 2
 
 
-def test_old_token_is_used_after_a_failed_renewal(server, wire, monkeypatch, caplog):
-    server.on("POST", "/token", grant(wire, "t1"), wire.error(400, "X"))
+def test_old_token_is_used_after_a_failed_renewal(server, monkeypatch, caplog):
+    server.on("POST", "/token", grant("t1"), wire.error(400, "X"))
     server.on("GET", "/shares", wire.as_json({}))
     rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()
@@ -460,7 +424,7 @@ def test_old_token_is_used_after_a_failed_renewal(server, wire, monkeypatch, cap
         rest.list_shares()
 
 
-def test_length_of_a_token_response_is_limited(server, wire, monkeypatch):
+def test_length_of_a_token_response_is_limited(server, monkeypatch):
     monkeypatch.setattr(sign_in, "_MAX_TOKEN_BYTES", 1000)
     server.on("POST", "/token", wire.Reply(200, b" " * 100_000, framing="chunked"))
 
@@ -468,8 +432,8 @@ def test_length_of_a_token_response_is_limited(server, wire, monkeypatch):
         RestClient(secret_profile(server), OPTIONS).list_shares()
 
 
-def test_truncated_token_response_is_requested_again(server, wire):
-    whole = grant(wire, "t1")
+def test_truncated_token_response_is_requested_again(server):
+    whole = grant("t1")
     cut = wire.Reply(200, whole.body, framing="cut-length", cut=10)
     server.on("POST", "/token", cut, whole)
     server.on("GET", "/shares", wire.as_json({}))
@@ -480,7 +444,7 @@ def test_truncated_token_response_is_requested_again(server, wire):
 def test_error_context_has_only_errors_of_this_package(server):
     profile = Profile.load(client(server, clientSecret="planted", tokenEndpoint="http://127.0.0.1:9/token"))
 
-    with pytest.raises(TransportError) as caught:
+    with pytest.raises(TransportError, match="OAuth token") as caught:
         RestClient(profile, ReadOptions(max_attempts=1)).list_shares()
     modules, error = [], caught.value
     while error is not None:
@@ -489,8 +453,8 @@ def test_error_context_has_only_errors_of_this_package(server):
     assert set(modules) == {"delta_sharing_client"}
 
 
-def test_forked_process_ignores_locks_of_its_parent(server, wire):
-    server.on("POST", "/token", grant(wire, "t1"))
+def test_forked_process_ignores_locks_of_its_parent(server):
+    server.on("POST", "/token", grant("t1"))
     server.on("GET", "/shares", wire.as_json({}))
     rest = RestClient(secret_profile(server), OPTIONS)
     rest.list_shares()

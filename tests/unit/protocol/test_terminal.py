@@ -8,11 +8,12 @@ import logging
 import pytest
 
 import delta_sharing_client as ds
+from tests.unit.protocol import wire
 
 REVERSED = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
 
 
-def test_server_text_is_shown_without_control_characters(server, profile, wire, caplog):
+def test_server_text_is_shown_without_control_characters(server, profile, caplog):
     caplog.set_level(logging.DEBUG, "delta_sharing_client")
     field = {"name": f"c\x1b[2J{REVERSED}", "type": "long", "nullable": True, "metadata": {}}
     schema = json.dumps({"type": "struct", "fields": [field]})

@@ -21,7 +21,6 @@ from delta_sharing_client.http.request_limits import Interrupt, RequestLimits, s
 from delta_sharing_client.http.sessions import Session
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol import deviations, response_stream
-from delta_sharing_client.protocol import fresh_urls as protocol_urls
 from delta_sharing_client.protocol.deviations import Deviations
 from delta_sharing_client.protocol.fresh_urls import RefreshingUrls
 from delta_sharing_client.protocol.messages import version_header
@@ -29,6 +28,7 @@ from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.query import QueryRequest, query_table, table_metadata
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.protocol.transport import Request, Transport
+from tests.unit.protocol import wire
 
 QUERY = "/shares/s/schemas/d/tables/t/query"
 STATUS = "/shares/s/schemas/d/tables/t/queries/q"
@@ -52,7 +52,7 @@ def open_responses(monkeypatch):
 
 
 @pytest.mark.parametrize("statuses", [[200], [400], [403], [503, 200], [503] * 4, [307, 200], [302] * 6])
-def test_every_response_is_closed(server, rest, wire, open_responses, statuses):
+def test_every_response_is_closed(server, rest, open_responses, statuses):
     location = {"Location": f"{server.endpoint}/shares"}
     replies = [wire.Reply(status, b"{}", location if 300 <= status < 400 else {}) for status in statuses]
     server.on("GET", "/shares", *replies)
@@ -65,7 +65,7 @@ def test_every_response_is_closed(server, rest, wire, open_responses, statuses):
     assert open_responses() == []
 
 
-def test_truncated_or_malformed_response_is_closed(server, rest, table, wire, open_responses):
+def test_truncated_or_malformed_response_is_closed(server, rest, table, open_responses):
     whole = wire.ndjson(*wire.delta_head(), *(wire.delta_file(str(n)) for n in range(100)))
     cut = wire.Reply(200, whole.body, whole.headers, "cut-length", 8000)
     server.on("POST", QUERY, cut, cut, whole)
@@ -89,15 +89,7 @@ def test_no_request_is_sent_after_the_deadline(server, rest, monkeypatch):
     assert server.requests == []
 
 
-def test_transport_error_after_the_deadline_is_a_timeout(rest, monkeypatch):
-    transport = rest.operation()
-    monkeypatch.setattr(retry.Deadline, "left", lambda deadline: 0.0)
-    transport._complete(ds.RequestError("refused"), SHARES)
-    with pytest.raises(ds.TransportError, match="'total_timeout'"):
-        transport._complete(ds.TransportError("broken"), SHARES)
-
-
-def test_body_is_not_read_before_it_is_used(server, rest, wire):
+def test_body_is_not_read_before_it_is_used(server, rest):
     server.on("GET", "/shares", wire.as_json({"items": []}))
     with rest.operation().attempt(SHARES) as response:
         assert "gzip" in server.requests[0].headers["accept-encoding"]
@@ -105,7 +97,7 @@ def test_body_is_not_read_before_it_is_used(server, rest, wire):
 
 
 @pytest.mark.parametrize("new_status", [200, 401])
-def test_401_response_is_closed_before_the_retry(server, wire, tmp_path, open_responses, new_status):
+def test_401_response_is_closed_before_the_retry(server, tmp_path, open_responses, new_status):
     path = tmp_path / "token"
     path.write_text("old")
     fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
@@ -127,7 +119,7 @@ def test_401_response_is_closed_before_the_retry(server, wire, tmp_path, open_re
     assert open_responses() == []
 
 
-def test_changed_profile_is_logged_once(server, wire, tmp_path, caplog):
+def test_changed_profile_is_logged_once(server, tmp_path, caplog):
     path = tmp_path / "profile.share"
     fields = {"shareCredentialsVersion": 1, "endpoint": server.endpoint, "bearerToken": "old"}
     path.write_text(json.dumps(fields))
@@ -143,17 +135,7 @@ def test_changed_profile_is_logged_once(server, wire, tmp_path, caplog):
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", *["Bearer rotated"] * 2]
 
 
-@pytest.mark.parametrize(("retry_after", "minimum"), [("7", 7), ("0", 0), ("soon", 0), (None, 0)])
-def test_wait_is_at_least_retry_after(server, rest, wire, sleeps, monkeypatch, retry_after, minimum):
-    headers = {} if retry_after is None else {"Retry-After": retry_after}
-    server.on("GET", "/shares", wire.Reply(429, b"", headers), wire.as_json({}))
-    assert rest.list_shares() == []
-    assert len(sleeps) == 1
-    assert minimum <= sleeps[0] < 7 + 60 * bool(minimum)
-    assert retry.retry_after("7") == 7
-
-
-def test_log_of_a_failed_request_has_the_query_id(server, rest, wire, caplog):
+def test_log_of_a_failed_request_has_the_query_id(server, rest, caplog):
     caplog.set_level("DEBUG", "delta_sharing_client")
     server.on("GET", "/shares", wire.Reply(framing="reset"))
     with pytest.raises(ds.TransportError) as caught:
@@ -163,7 +145,7 @@ def test_log_of_a_failed_request_has_the_query_id(server, rest, wire, caplog):
     assert all("was cut off" in text for text in messages)
 
 
-def test_only_a_request_with_a_body_has_a_content_type(server, rest, wire, table):
+def test_only_a_request_with_a_body_has_a_content_type(server, rest, table):
     server.on("GET", "/shares", wire.as_json({}))
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head()))
     rest.list_shares()
@@ -174,52 +156,6 @@ def test_only_a_request_with_a_body_has_a_content_type(server, rest, wire, table
     ]
 
 
-@pytest.mark.parametrize(
-    ("agent", "environment", "expected"),
-    [
-        (None, None, None),
-        (None, "", None),
-        (None, "env/1", "env/1"),
-        ("own/2", "env/1", "own/2"),
-        ("own/2", "", "own/2"),
-    ],
-)
-def test_user_agent_option_overrides_the_environment(profile, monkeypatch, agent, environment, expected):
-    monkeypatch.delenv("DELTA_SHARING_USER_AGENT", raising=False)
-    if environment is not None:
-        monkeypatch.setenv("DELTA_SHARING_USER_AGENT", environment)
-    transport = Transport(profile, ReadOptions(user_agent=agent))
-    assert transport._last_agent == expected
-    assert Transport(profile).for_read(ReadOptions(user_agent=agent))._last_agent == expected
-
-
-@pytest.mark.parametrize(
-    ("headers", "environment", "expected"),
-    [
-        ({}, None, {}),
-        ({}, "", {}),
-        ({}, "{}", {}),
-        ({"A": "1"}, '{"A": "2", "B": "3"}', {"A": "1", "B": "3"}),
-        ({"A": "1"}, None, {"A": "1"}),
-    ],
-)
-def test_headers_option_overrides_the_environment(profile, monkeypatch, headers, environment, expected):
-    monkeypatch.delenv("DELTA_SHARING_HEADERS", raising=False)
-    if environment is not None:
-        monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
-    assert Transport(profile, ReadOptions(headers=headers))._headers == expected
-    assert Transport(profile).for_read(ReadOptions(headers=headers))._headers == expected
-
-
-@pytest.mark.parametrize(
-    "environment", ["[]", "5", "null", "{", '{"A": 1}', '{"A": ""}', '{"A B": "1"}', '{"Host": "x"}']
-)
-def test_invalid_headers_of_the_environment_are_refused(profile, monkeypatch, environment):
-    monkeypatch.setenv("DELTA_SHARING_HEADERS", environment)
-    with pytest.raises(ds.UsageError, match=r"DELTA_SHARING_HEADERS|of 'headers'"):
-        Transport(profile)
-
-
 def test_each_operation_has_its_own_deadline(profile):
     transport = Transport(profile, ReadOptions(total_timeout=5))
     assert transport.deadline.within(100) == 100
@@ -228,7 +164,7 @@ def test_each_operation_has_its_own_deadline(profile):
     assert pickle.loads(pickle.dumps(transport.operation(Interrupt()))).deadline.within(100) == 100
 
 
-def test_request_outside_an_operation_has_its_own_deadline(server, profile, wire, monkeypatch):
+def test_request_outside_an_operation_has_its_own_deadline(server, profile, monkeypatch):
     server.on("GET", "/shares", wire.as_json({}))
     operations = []
     operation = Transport.operation
@@ -242,7 +178,7 @@ def test_request_outside_an_operation_has_its_own_deadline(server, profile, wire
     assert len(operations) == 2
 
 
-def test_request_timeout_is_at_most_the_remaining_time(server, profile, wire, monkeypatch):
+def test_request_timeout_is_at_most_the_remaining_time(server, profile, monkeypatch):
     server.on("GET", "/shares", wire.as_json({}))
     send, limits = requests.adapters.HTTPAdapter.send, []
     monkeypatch.setattr(
@@ -265,7 +201,7 @@ def test_wait_before_a_retry_can_be_interrupted(profile):
     assert len(waits) == 1
 
 
-def test_attempts_of_a_metadata_request_share_a_deadline(server, rest, table, wire, monkeypatch):
+def test_attempts_of_a_metadata_request_share_a_deadline(server, rest, table, monkeypatch):
     """The deadline limits all attempts together."""
     operations = []
     operation = Transport.operation
@@ -287,19 +223,23 @@ def test_attempts_of_a_metadata_request_share_a_deadline(server, rest, table, wi
         ({"status": "failed", "errorMessage": "a", "message": "b", "error": {"message": "c"}}, ds.RequestError, ": a"),
         ({"status": "failed", "message": "b", "error": {"message": "c"}}, ds.RequestError, ": b"),
         ({"status": "FAILED", "error": {"message": "c"}}, ds.RequestError, ": c"),
+        *(
+            ({"status": state, "message": "b"}, ds.RequestError, rf"\({state}\): b")
+            for state in ("failed", "FAILED", "Error", "canceled", "TIMED_OUT", "expired")
+        ),
         ({"status": "failed"}, ds.RequestError, "the server gives no reason"),
         ({"status": "x" * 50, "queryId": "q"}, ds.ProtocolError, f"pending or failed, found '{'x' * 40}'"),
         ({"status": "pending"}, ds.ProtocolError, "sent no queryId"),
         ({}, ds.ProtocolError, "sent no queryId"),
     ],
 )
-def test_error_of_a_failed_query_has_its_reason(server, rest, table, wire, status, error, message):
+def test_error_of_a_failed_query_has_its_reason(server, rest, table, status, error, message):
     server.on("POST", QUERY, wire.ndjson({"queryStatus": status}))
     with pytest.raises(error, match=message):
         query_table(rest, table, QueryRequest(asynchronous=True))
 
 
-def test_query_is_polled_at_growing_intervals(server, rest, table, wire, sleeps):
+def test_query_is_polled_at_growing_intervals(server, rest, table, sleeps):
     running = wire.ndjson({"queryStatus": {"queryId": "q", "status": "PENDING"}})
     server.on("POST", QUERY, running)
     server.on("POST", STATUS, *[running] * 30, wire.ndjson(*wire.delta_head()))
@@ -312,7 +252,7 @@ def test_query_is_polled_at_growing_intervals(server, rest, table, wire, sleeps)
 
 
 @pytest.mark.parametrize("limit", [2, 3])
-def test_number_of_files_of_a_response_is_limited(server, rest, table, wire, monkeypatch, limit):
+def test_number_of_files_of_a_response_is_limited(server, rest, table, monkeypatch, limit):
     monkeypatch.setattr(response_stream, "MAX_ACTIONS", limit)
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), *(wire.delta_file(name) for name in "abc")))
     response = query_table(rest, table)
@@ -324,14 +264,6 @@ def test_number_of_files_of_a_response_is_limited(server, rest, table, wire, mon
 
 
 # === Other rules of requests and responses ===
-
-
-@pytest.mark.parametrize(
-    ("renew_at", "is_old"), [(None, False), (100_000, True), (100_001, False), (99_999, True), (0, True)]
-)
-def test_url_is_old_once_its_renewal_time_is_reached(monkeypatch, renew_at, is_old):
-    monkeypatch.setattr(protocol_urls, "steady_ms", lambda: 100_000)
-    assert protocol_urls._Url("https://x/a", renew_at).is_old() is is_old
 
 
 def test_number_of_logged_deviations_is_limited(monkeypatch, caplog):
@@ -347,7 +279,7 @@ def test_number_of_logged_deviations_is_limited(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
-def test_timestamps_are_rounded_into_the_requested_range(server, profile, wire, name):
+def test_timestamps_are_rounded_into_the_requested_range(server, profile, name):
     path = "/shares/s/schemas/d/tables/t/changes"
     server.on("GET", path, wire.error(400, "NO"))
     text = "2024-01-01T00:00:00.0005Z"
@@ -362,7 +294,7 @@ def test_timestamps_are_rounded_into_the_requested_range(server, profile, wire, 
 @pytest.mark.parametrize(
     ("status", "is_followed"), [(301, False), (302, False), (303, False), (307, True), (308, True)]
 )
-def test_post_is_redirected_only_by_307_and_308(server, rest, table, wire, open_responses, status, is_followed):
+def test_post_is_redirected_only_by_307_and_308(server, rest, table, open_responses, status, is_followed):
     server.on("POST", QUERY, wire.Reply(status, b"", {"Location": f"{server.endpoint}/elsewhere"}))
     server.on("POST", "/elsewhere", wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
     if status in (307, 308):
@@ -375,7 +307,7 @@ def test_post_is_redirected_only_by_307_and_308(server, rest, table, wire, open_
 
 
 @pytest.mark.parametrize("change", ["version", "format"])
-def test_refresh_response_of_a_changed_table_is_closed(server, rest, table, wire, open_responses, change):
+def test_refresh_response_of_a_changed_table_is_closed(server, rest, table, open_responses, change):
     server.on("POST", QUERY, wire.ndjson(*wire.delta_head(), wire.delta_file("a")))
     response = query_table(rest, table)
     (file,) = response.actions
@@ -429,7 +361,7 @@ def test_version_header_must_be_a_whole_number(text, version):
         (("other", "shp"), "These exist: Demo."),
     ],
 )
-def test_error_of_a_missing_name_suggests_the_nearest(server, rest, wire, names, advice):
+def test_error_of_a_missing_name_suggests_the_nearest(server, rest, names, advice):
     server.on("GET", "/shares", wire.as_json({"items": [{"name": "Demo"}]}))
     schemas = wire.as_json({"items": [{"name": "Shop", "share": "Demo"}]})
     server.on("GET", "/shares/Demo/schemas", schemas)
@@ -439,7 +371,7 @@ def test_error_of_a_missing_name_suggests_the_nearest(server, rest, wire, names,
     assert advice in str(caught.value)
 
 
-def test_request_has_no_netrc_login_and_no_cookies(server, rest, wire, monkeypatch, tmp_path):
+def test_request_has_no_netrc_login_and_no_cookies(server, rest, monkeypatch, tmp_path):
     """The session uses no credentials from ~/.netrc and no cookies of earlier responses, and follows no redirects."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login planted password planted")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -449,11 +381,11 @@ def test_request_has_no_netrc_login_and_no_cookies(server, rest, wire, monkeypat
         limits = RequestLimits(ReadOptions(), retry.Deadline(None), "Asking", None)
         with Session() as session, session.ask("GET", url, limits, {}):
             pass
-    assert {request.headers.get("authorization") for request in server.requests} == {f"Bearer {wire.token}", None}
+    assert {request.headers.get("authorization") for request in server.requests} == {f"Bearer {wire.TOKEN}", None}
     assert not any("cookie" in request.headers for request in server.requests)
 
 
-def test_error_of_a_truncated_body_has_the_query_id(server, rest, wire):
+def test_error_of_a_truncated_body_has_the_query_id(server, rest):
     server.on("GET", "/shares", wire.Reply(200, b'{"items": []}', framing="cut-length", cut=3))
     with pytest.raises(ds.TransportError) as caught:
         rest.list_shares()

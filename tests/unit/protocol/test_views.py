@@ -10,13 +10,14 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client.protocol.query import ChangesQuery, QueryRequest, query_table
+from tests.unit.protocol import wire
 
 CHANGES = "/shares/s/schemas/d/tables/t/changes"
 VIEW_CAPABILITIES = "responseformat=delta;cdfOnViews=true;includeendstreamaction=true"
 END = {"endStreamAction": {}}
 
 
-def data_file(server, wire, name, **columns):
+def data_file(server, name, **columns):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({key: pa.array(*values) for key, values in columns.items()}), sink)
     data = sink.getvalue().to_pybytes()
@@ -35,10 +36,10 @@ def data_file(server, wire, name, **columns):
 
 
 @pytest.fixture
-def view(server, wire, profile):
+def view(server, profile):
     """Serve a view into which 1 and 2 were inserted and from which 1 was deleted, in the requested format."""
-    one = data_file(server, wire, "one", a=([1, 2], pa.int64()))
-    two = data_file(server, wire, "two", a=([1], pa.int64()), _change_type=(["delete"],))
+    one = data_file(server, "one", a=([1, 2], pa.int64()))
+    two = data_file(server, "two", a=([1], pa.int64()), _change_type=(["delete"],))
 
     def changes(request):
         assert "cdfonviews=true" in request.headers["delta-sharing-capabilities"]
@@ -74,7 +75,7 @@ def test_changes_of_a_view_have_no_version_column(view, response_format):
         feed.select("_commit_version").to_arrow()
 
 
-def test_versions_of_a_view_cannot_be_requested(server, view, wire):
+def test_versions_of_a_view_cannot_be_requested(server, view):
     reply = wire.ndjson(*wire.delta_head(), END, version=None, capabilities=VIEW_CAPABILITIES)
     server.on("GET", CHANGES, reply)
     with pytest.raises(ds.UsageError, match="between two timestamps"):
@@ -86,14 +87,14 @@ def test_versions_of_a_view_cannot_be_requested(server, view, wire):
     ("wrapper", "reason"),
     [({"timestamp": 1, "version": 3}, "no version"), ({}, "must have a timestamp")],
 )
-def test_view_file_needs_a_timestamp_and_no_version(server, view, wire, wrapper, reason):
+def test_view_file_needs_a_timestamp_and_no_version(server, view, wrapper, reason):
     file = wire.delta_file("f", "cdc", wrapper)
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), file, END, version=None, capabilities=VIEW_CAPABILITIES))
     with pytest.raises(ds.ProtocolError, match=reason):
         view.changes(starting_timestamp="2024-01-01").to_arrow()
 
 
-def test_change_files_with_added_files_in_a_view_are_refused(server, view, wire):
+def test_change_files_with_added_files_in_a_view_are_refused(server, view):
     files = [wire.delta_file("f", kind, {"timestamp": 1}) for kind in ("cdc", "add")]
     server.on(
         "GET", CHANGES, wire.ndjson(*wire.delta_head(), *files, END, version=None, capabilities=VIEW_CAPABILITIES)
@@ -102,7 +103,7 @@ def test_change_files_with_added_files_in_a_view_are_refused(server, view, wire)
         view.changes(starting_timestamp="2024-01-01").to_arrow()
 
 
-def test_response_without_versions_is_refused_for_tables(server, rest, table, wire):
+def test_response_without_versions_is_refused_for_tables(server, rest, table):
     query = ChangesQuery(starting_timestamp="2024-01-01", of_view=True)
     server.on("GET", CHANGES, wire.ndjson(*wire.delta_head(), END, version=None))
     with pytest.raises(ds.ProtocolError, match="no Delta-Table-Version header"):
@@ -111,7 +112,7 @@ def test_response_without_versions_is_refused_for_tables(server, rest, table, wi
 
 @pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("endpoint", ["changes", "query"])
-def test_refused_historical_protocol_is_not_requested_again(server, rest, table, wire, status, endpoint):
+def test_refused_historical_protocol_is_not_requested_again(server, rest, table, status, endpoint):
     def changes(request):
         if "includeHistoricalProtocol" in (request.query if endpoint == "changes" else request.body):
             return wire.error(status, "INVALID_PARAMETER_VALUE", "unknown field 'includeHistoricalProtocol'")

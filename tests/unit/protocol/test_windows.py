@@ -361,18 +361,6 @@ def test_cancelled_windows_send_no_more_requests(server: Any, rest: RestClient, 
     assert not server.requests
 
 
-@pytest.mark.parametrize(("most", "count"), [(2, None), (3, 3), (4, 3), (None, 3)])
-def test_window_with_too_many_actions_is_none(
-    server: Any, rest: RestClient, table: Any, wire: Any, most: int | None, count: int | None
-) -> None:
-    files = [wire.delta_file(str(number), "add", {"version": 1}) for number in range(3)]
-    server.on("GET", "/shares/s/schemas/d/tables/t/changes", wire.ndjson(*wire.delta_head(), *files))
-    end: Any = SimpleNamespace(response_format=ResponseFormat.DELTA)
-    feed = windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])
-    window = feed._list(1, 1, most)
-    assert (None if window is None else len(window.actions)) == count
-
-
 def test_listing_of_a_window_stops_after_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     head = SimpleNamespace(response_format=ResponseFormat.DELTA)
     actions = iter(range(10))
@@ -382,19 +370,6 @@ def test_listing_of_a_window_stops_after_the_maximum(monkeypatch: pytest.MonkeyP
     query, end = ChangesQuery(starting_version=0), cast("Any", head)
     assert windows.FeedWindows(unused, unused, query, end, 5, [0])._list(1, 1, 2) is None
     assert list(actions) == [3, 4, 5, 6, 7, 8, 9]
-
-
-@pytest.mark.parametrize("response_format", [ResponseFormat.DELTA, ResponseFormat.PARQUET])
-def test_window_is_requested_in_the_format_of_the_feed(
-    server: Any, rest: RestClient, table: Any, wire: Any, response_format: ResponseFormat
-) -> None:
-    head = wire.delta_head() if response_format is ResponseFormat.DELTA else wire.parquet_head()
-    server.on("GET", "/shares/s/schemas/d/tables/t/changes", wire.ndjson(*head))
-    end: Any = SimpleNamespace(response_format=response_format)
-    windows.FeedWindows(rest, table, ChangesQuery(starting_version=0), end, 5, [0])._list(1, 1, None)
-    assert [request.headers["delta-sharing-capabilities"].split(";")[0] for request in server.requests] == [
-        f"responseformat={response_format.value}"
-    ]
 
 
 @pytest.mark.parametrize("is_started", [False, True])

@@ -175,13 +175,6 @@ def test_limit_is_sent_if_it_applies_to_all_rows(
     assert [one.request.limit_hint for one in sent] == [limit]
 
 
-def test_filter_without_hints_takes_one_query(partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = asked(monkeypatch)
-    with shared(partitioned.root) as (table, _):
-        assert table.scan(filter="a % 2 = 1").count() == 3
-    assert [one.request.json_predicate_hints for one in sent] == [None]
-
-
 @pytest.mark.parametrize("refused", [True, False])
 def test_filter_on_a_past_version_works_with_old_servers(
     partitioned: HandMadeTable, monkeypatch: pytest.MonkeyPatch, refused: bool
@@ -214,13 +207,6 @@ def test_hints_for_a_past_version_use_its_columns(
     with shared(partitioned.root) as (table, _):
         assert len(table.scan(filter="p = '3'", **moment).plan().tasks) == 1
     assert ["'3'" in (one.request.json_predicate_hints or "").replace('"', "'") for one in sent] == [True]
-
-
-def test_version_and_timestamp_together_are_refused(partitioned: HandMadeTable) -> None:
-    with shared(partitioned.root) as (table, server):
-        with pytest.raises(ds.UsageError, match="not both"):
-            table.scan(version=1, timestamp="2024-01-01")
-        assert server.stats()["total_requests"] == 0
 
 
 def test_limit_reads_no_more_of_an_endless_listing_than_needed(
@@ -438,28 +424,6 @@ def test_filter_on_replaced_text_is_not_a_hint(tmp_path: pathlib.Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("error", "nobody", "of_mode"),
-    [
-        (ds.AuthError("no", status=401), True, False),
-        (ds.AuthError("no", status=403), False, True),
-        (ds.RequestError("no", status=400), False, True),
-        (ds.RequestError("no", status=404), False, True),
-        (ds.RequestError("busy", status=503), False, False),
-        (ds.RequestError("busy", status=429), False, False),
-        (ds.UnsupportedFeatureError("no", feature="accessModes"), False, True),
-        (ds.ProtocolError("no"), False, False),
-        (ds.DataError("no"), False, False),
-    ],
-    ids=repr,
-)
-def test_errors_caused_by_the_access_mode_are_recognized(
-    error: ds.DeltaSharingError, nobody: bool, of_mode: bool
-) -> None:
-    assert either._is_nobody(error) is nobody
-    assert either._may_be_of_mode(error) is of_mode
-
-
-@pytest.mark.parametrize(
     "error",
     [ds.AuthError("no", status=401), ds.RequestError("busy", status=503), ds.ProtocolError("no"), ds.DataError("no")],
     ids=repr,
@@ -659,7 +623,14 @@ def test_access_modes_are_requested_only_after_a_refusal(access_mode: ds.AccessM
     by_directory = ds.UnsupportedFeatureError("no", feature="storage")
     nameless = ds.UnsupportedFeatureError("no", feature="accessModes")
     of_directory = access_mode is ds.AccessMode.DIR
-    for error, count in ((busy, 0), (refused, 1), (nameless, 0 if of_directory else 1)):
+    for error, count in (
+        (busy, 0),
+        *((kind("no"), 0) for kind in (ds.ProtocolError, ds.DataError)),
+        *((ds.RequestError("no", status=status), int(status == 400)) for status in (400, 429)),
+        *((ds.AuthError("no", status=status), int(status == 403)) for status in (401, 403)),
+        (refused, 1),
+        (nameless, 0 if of_directory else 1),
+    ):
         table, sent = either_of([], access_mode=access_mode, by_url=error, by_directory=by_directory)
         with pytest.raises(ds.DeltaSharingError) as caught:
             table.files(ScanRequest(), Purpose.READ)
