@@ -70,13 +70,6 @@ def test_query_strings_of_every_storage_are_masked_in_its_log(query: str, caplog
     assert record.getMessage() == 'https://h:443 "GET /f?*** HTTP/1.1" 200 5'
 
 
-def test_query_strings_without_credentials_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "urllib3.connectionpool")
-    logging.getLogger("urllib3.connectionpool").debug('"%s %s"', "GET", "/shares?maxResults=10&page=2")
-
-    assert caplog.records[0].getMessage() == '"GET /shares?maxResults=10&page=2"'
-
-
 def test_errors_mask_urls_in_their_messages() -> None:
     error = DeltaSharingError("found 'https://h/f?sig=planted' there", file_id="https://h/f?sig=planted")
 

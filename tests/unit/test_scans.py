@@ -205,12 +205,6 @@ def test_large_file_is_split_at_its_row_groups(tmp_path: pathlib.Path) -> None:
         assert server.profile["bearerToken"] not in repr(parts)
 
 
-def test_batches_may_be_closed_early(table: ds.SharedTable) -> None:
-    batches = table.scan().to_batches()
-    assert next(batches).num_rows == 1
-    batches.close()  # type: ignore[attr-defined]
-
-
 def test_schema_and_explanation_download_nothing(table: ds.SharedTable) -> None:
     scan = table.changes(1, columns=["b", "_commit_version"])
     assert scan.schema.names == ["b", "_commit_version"]

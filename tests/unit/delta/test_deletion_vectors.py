@@ -467,11 +467,21 @@ def test_file_and_descriptor_that_disagree_are_refused(damage, base, fields, rea
         decode_file(damage(bytes(blob)), changed(descriptor, **fields), base=base)
 
 
-@pytest.mark.parametrize("size", [40, 48])
-def test_inline_vector_of_the_wrong_size_is_refused(size):
-    descriptor = encode_inline(DeletionVector.from_positions(EXAMPLE))
-    with pytest.raises(DataError, match=f"must decode to {size} bytes"):
-        decode_inline(changed(descriptor, size_in_bytes=size))
+INLINE = encode_inline(DeletionVector.from_positions(EXAMPLE))
+MISPRINTED = "^Bg9^0rr9100000000000XQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"  # in the design document
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "reason"),
+    [
+        *((changed(INLINE, size_in_bytes=size), f"must decode to {size} bytes") for size in (40, 48)),
+        (changed(INLINE, storage_type="u"), "'i', found 'u'"),
+        (DeletionVectorDescriptor("i", MISPRINTED, 44, 6), "cookie"),
+    ],
+)
+def test_contradictory_inline_vector_is_refused(descriptor, reason):
+    with pytest.raises(DataError, match=reason):
+        decode_inline(descriptor)
 
 
 # The third is the text that delta-kernel-rs writes for 26 bytes. Its last group's low bits would give row 28168.
@@ -489,30 +499,12 @@ def test_padded_last_group_decodes_only_with_its_exact_size(data, rows):
             decode_inline(DeletionVectorDescriptor("i", text, size, len(rows)))
 
 
-def test_padded_text_of_delta_kernel_rs_decodes_to_row_3():
-    data = bitmap_of((0, 1, array(3)))
-    assert in_padded_text(data).endswith("##093")
-    assert decode_inline(inline(data, 1)).positions().tolist() == [3]
-
-
 @pytest.mark.parametrize("last", ["%nSc1", "$0000", "####0", "#####", "###31", "##~00"])
 def test_invalid_padding_of_the_last_group_is_refused(last):
     text = encode_inline(DeletionVector.from_positions([2, 5, 7, 9])).path_or_inline_dv
     for size in range(len(text) // 5 * 4 - 4, len(text) // 5 * 4 + 1):
         with pytest.raises(DataError):
             decode_inline(DeletionVectorDescriptor("i", text[:-5] + last, size, 4))
-
-
-def test_inline_decoder_refuses_stored_vectors():
-    _, descriptor = example_file()
-    with pytest.raises(DataError, match="'i', found 'u'"):
-        decode_inline(descriptor)
-
-
-def test_misprinted_example_of_the_design_document_is_refused():
-    text = "^Bg9^0rr9100000000000XQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
-    with pytest.raises(DataError, match="cookie"):
-        decode_inline(DeletionVectorDescriptor("i", text, 44, 6))
 
 
 @pytest.mark.parametrize(

@@ -69,16 +69,25 @@ def test_alias_names_the_same_feature(name: str, usual: str) -> None:
     assert name.lower() in reader_features(Operation.SNAPSHOT)
 
 
-@pytest.mark.parametrize("version", [4, 99])
-def test_newer_reader_version_is_refused_even_with_features(version: int) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=f"reader version {version}"):
-        check_readable(Protocol(version, 7, [], []), operation=Operation.SNAPSHOT)
-
-
-@pytest.mark.parametrize("protocol", [Protocol(2, 7, ["deletionVectors"], []), Protocol(3, 7), Protocol(-1)])
-def test_contradictory_protocol_is_refused(protocol: Protocol) -> None:
-    with pytest.raises(ProtocolError):
-        check_readable(protocol, operation=Operation.SNAPSHOT)
+@pytest.mark.parametrize(
+    ("protocol", "metadata", "error", "message"),
+    [
+        # A newer version is refused, even with a list of features.
+        *((Protocol(new, 7, [], []), PLAIN, UnsupportedFeatureError, f"reader version {new}") for new in (4, 99)),
+        *(
+            (protocol, MAPPED, ProtocolError, "columnMapping")
+            for protocol in (Protocol(1, 2), _features("variantType"))
+        ),
+        (Protocol(2, 7, ["deletionVectors"], []), PLAIN, ProtocolError, "readerFeatures"),
+        (Protocol(3, 7), PLAIN, ProtocolError, "readerFeatures"),
+        (Protocol(-1), PLAIN, ProtocolError, "-1"),
+    ],
+)
+def test_unreadable_protocol_is_refused(
+    protocol: Protocol, metadata: Metadata, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        check_readable(protocol, metadata, operation=Operation.SNAPSHOT)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +101,6 @@ def test_contradictory_protocol_is_refused(protocol: Protocol) -> None:
 )
 def test_column_mapping_is_read_if_the_protocol_allows_it(protocol: Protocol) -> None:
     check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
-
-
-@pytest.mark.parametrize("protocol", [Protocol(1, 2), _features("deletionVectors")])
-def test_column_mapping_needs_support_by_the_protocol(protocol: Protocol) -> None:
-    with pytest.raises(ProtocolError, match="columnMapping"):
-        check_readable(protocol, MAPPED, operation=Operation.SNAPSHOT)
 
 
 @pytest.mark.parametrize(("old", "is_read"), [("integer", True), ("decimal(5,0)", False), ("string", False)])

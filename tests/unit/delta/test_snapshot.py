@@ -31,7 +31,7 @@ from delta_sharing_client.delta.snapshot import (
     table_schema,
     without_conflicts,
 )
-from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
+from delta_sharing_client.errors import ProtocolError
 from tests.quota import meets, met
 from tests.time_limits import Stopwatch
 
@@ -77,28 +77,6 @@ def test_newest_action_of_each_kind_and_key_wins() -> None:
     assert set(snapshot.domain_metadata) == {"e"}
     assert snapshot.protocol == Protocol(2, 5)
     assert (snapshot.version, snapshot.table, snapshot.timestamp_ms) == (7, "s.s.t", None)
-
-
-def test_removed_file_can_be_added_again() -> None:
-    snapshot = Snapshot.from_actions(1, [*HEAD, AddFile("a", size=1), RemoveFile("a"), AddFile("a", size=3)])
-    assert [(f.path, f.size) for f in snapshot.files] == [("a", 3)]
-
-
-def test_path_and_deletion_vector_together_are_the_key() -> None:
-    first, second = _vector("x"), _vector("x", 40)
-    snapshot = Snapshot.from_actions(
-        3,
-        [
-            *HEAD,
-            AddFile("a", size=1),
-            RemoveFile("a"),
-            AddFile("a", size=1, deletion_vector=first),
-            # In one commit, the add with the new vector may precede the remove with the old one.
-            AddFile("a", size=1, deletion_vector=second),
-            RemoveFile("a", deletion_vector=first),
-        ],
-    )
-    assert _paths(snapshot) == [("a", "ux@40")]
 
 
 @pytest.mark.parametrize(
@@ -179,12 +157,6 @@ def test_table_without_protocol_or_metadata_is_refused(missing: str, left: list[
     assert (caught.value.table, caught.value.version) == ("t", 3)
 
 
-def test_non_parquet_data_files_are_refused() -> None:
-    metadata = Metadata(id="t", schema_string=SCHEMA, format=Format("orc"))
-    with pytest.raises(UnsupportedFeatureError, match="orc"):
-        Snapshot.from_actions(0, [Protocol(1), metadata])
-
-
 def test_statistics_and_tombstones_are_kept_on_request() -> None:
     def snapshot(want: Want) -> Snapshot:
         replay = Replay(want)
@@ -208,13 +180,6 @@ def test_schema_has_physical_names_with_column_mapping(mode: str | None, physica
     configuration = {} if mode is None else {"delta.columnMapping.mode": mode}
     metadata = Metadata(id="t", schema_string=MAPPED, configuration=configuration)
     assert Snapshot.from_actions(0, [Protocol(2, 5), metadata]).schema.fields[0].physical_name == physical
-
-
-def test_error_of_an_unknown_partition_column_names_the_table() -> None:
-    metadata = Metadata(id="t", schema_string=SCHEMA, partition_columns=["nope"])
-    with pytest.raises(ProtocolError, match="nope") as caught:
-        _ = Snapshot.from_actions(0, [Protocol(1), metadata], table="s.s.t").schema
-    assert caught.value.table == "s.s.t"
 
 
 def test_replay_of_100000_files_takes_linear_time() -> None:

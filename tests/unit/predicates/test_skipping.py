@@ -364,19 +364,6 @@ def test_file_is_kept_if_a_value_of_a_list_may_match(condition, kept):
     assert _may_match(bind(parse_filter(condition), ONE), statistics) is kept
 
 
-@pytest.mark.parametrize(
-    ("condition", "kept"),
-    [
-        # In FULL, the bounds of this column are 'abc' and 'abq'.
-        ("text LIKE 'ab%'", True), ("text LIKE 'abd%'", True), ("text LIKE 'abc%'", True), ("text LIKE 'abq%'", True),
-        ("text LIKE 'abr%'", False), ("text LIKE 'abb%'", False), ("text LIKE 'a%'", True), ("text LIKE 'aa%'", False),
-        ("text LIKE 'b%'", False), ("startswith(text, 'abd')", True), ("text NOT LIKE 'abd%'", True),
-    ],
-)  # fmt: skip
-def test_file_is_kept_if_a_string_may_have_the_prefix(condition, kept):
-    assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
-
-
 def test_call_is_evaluated_for_columns_with_a_single_value():
     def kept(condition, **bounds):
         return _may_match(bind(parse_filter(condition), SCHEMA), Known({(name,): bounds[name] for name in bounds}))
@@ -384,6 +371,7 @@ def test_call_is_evaluated_for_columns_with_a_single_value():
     constant, nulls, two = _bounds("Ab", "Ab", 0, 4), _bounds(None, None, 4, 4), _bounds("Ab", "b", 0, 4)
     assert not kept("lower(text) = 'x'", text=constant)
     assert kept("lower(text) = 'ab'", text=constant)
+    assert kept("coalesce(text, 'x') = 'x'", text=nulls)
     assert kept("lower(text) = 'x'", text=two)
     nested = Known({("Nest", "Deep", "t"): constant})
     for text in ("x", "ab"):
@@ -452,20 +440,6 @@ def within(span: tuple[int | None, int | None]) -> range:
     return range(-2 if low is None else low, 6 if high is None else high + 1)
 
 
-@pytest.mark.parametrize("text", [f"a {op} {limit}" for op in ("=", "<>", "<", "<=", ">", ">=") for limit in (0, 1, 3)])
-@pytest.mark.parametrize("data_type", [pa.int8(), pa.decimal128(5, 1)], ids=str)
-def test_file_is_kept_if_an_integer_between_its_bounds_matches(text: str, data_type: pa.DataType) -> None:
-    expression = parse_filter(text)
-    bound = bind(expression, pa.schema({"a": data_type}))
-    for span in SPANS:
-        expected = any(evaluate(expression, {"a": value}) for value in within(span))
-        assert _may_match(bound, Known({("a",): _bounds(*span, 0, 5)})) is expected, span
-        assert _may_match(bound, Known({("a",): _bounds(*span)})) is expected, span
-        assert not _may_match(bound, Known({("a",): _bounds(*span, 5, 5)}))
-        assert _may_match(bound, Known({("a",): _bounds(*span, 4, 5)})) is expected
-    assert _may_match(bound, Known({}))
-
-
 @pytest.mark.parametrize("values", [[1], [0, 3], [2, 1], [-1, 5], [0, None]])
 def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -> None:
     schema = pa.schema({"a": pa.int8()})
@@ -477,19 +451,6 @@ def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -
         one = span[0] if span[0] == span[1] else None
         expected = None not in values and (one is None or one not in values)
         assert _may_match(outside, statistics) is expected, span
-
-
-@pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
-def test_file_is_kept_if_two_integers_may_match(op: str) -> None:
-    expression = parse_filter(f"a {op} b")
-    bound = bind(expression, pa.schema({"a": pa.int8(), "b": pa.int32()}))
-    for one in SPANS:
-        for other in SPANS:
-            expected = any(evaluate(expression, {"a": a, "b": b}) for a in within(one) for b in within(other))
-            statistics = Known({("a",): _bounds(*one), ("b",): _bounds(*other)})
-            assert _may_match(bound, statistics) is expected, (one, other)
-        assert _may_match(bound, Known({("a",): _bounds(*one)}))
-        assert _may_match(bound, Known({("b",): _bounds(*one)}))
 
 
 @pytest.mark.parametrize(

@@ -579,23 +579,12 @@ def test_missing_fields_have_defaults(builder: LogBuilder) -> None:
     assert [(one.modification_time, one.data_change) for one in _snapshot_files(builder)] == [(0, True), (0, True)]
 
 
-def test_unrepresentable_statistics_are_omitted(builder: LogBuilder) -> None:
-    # 2^60 seconds exceed 64 bits as microseconds.
-    stats = pa.struct([("maxValues", pa.struct([("t", pa.timestamp("s"))]))])
-    parsed = pa.StructArray.from_arrays(
-        [pa.StructArray.from_arrays([pa.array([2**60]).cast(pa.timestamp("s"))], ["t"])], ["maxValues"]
-    )
-    rows = checkpoints.FileActions.__new__(checkpoints.FileActions)
-    rows._other_calendar, rows._column, rows._instants, rows._source = False, "add", frozenset(), "f"
-    assert parsed.type == stats
-    assert rows._parsed_statistics(parsed) == [None]
-    with pytest.raises(ProtocolError, match=r"The field 'add.partitionValues_parsed' of 'f' cannot be read"):
-        rows._parsed_partitions(parsed.field(0))
-    rows._other_calendar = True
-    readable = pa.array([{"numRecords": 1}])
-    assert rows._parsed_statistics(readable) == [None]
-    rows._other_calendar = False
-    assert rows._parsed_statistics(readable) == ['{"numRecords":1}']
+def test_struct_statistics_in_another_calendar_are_omitted(builder: LogBuilder) -> None:
+    path = _classic(builder, 1)
+    _write(path, [*HEAD, add("a", stats_parsed=STATS)], [*_without("stats"), ("stats_parsed", STATS_TYPE)])
+    keys = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
+    pq.write_table(pq.read_table(path).replace_schema_metadata(keys), path)
+    assert [file.stats for file in _snapshot_files(builder)] == [None]
 
 
 def test_checkpoint_with_duplicate_or_mistyped_column_is_refused(builder: LogBuilder) -> None:

@@ -11,15 +11,6 @@ from delta_sharing_client.errors import DataError
 from tests.unit.delta.variant_encoder import container, dictionary, encode, primitive, text
 
 
-@pytest.mark.parametrize(
-    ("largest", "width"),
-    [(0, 1), (1, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 3), (2**24 - 1, 3), (2**24, 4), (2**32 - 1, 4)],
-)
-def test_numbers_have_the_fewest_bytes_that_hold_them(largest: int, width: int) -> None:
-    assert encoding._width([largest]) == encoding._width([0, largest, 1]) == width
-    assert encoding._width([]) == 1
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 300])
 @pytest.mark.parametrize("size", [1, 250, 70_000])
 def test_objects_and_arrays_match_an_independent_encoder(count: int, size: int) -> None:
