@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.decode import missing_columns
 from delta_sharing_client.decode import text as text_check
 from delta_sharing_client.decode.align import Aligner, FileColumn, checker
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode
@@ -25,9 +24,6 @@ from delta_sharing_client.delta.schema import from_arrow_schema
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.options import VariantAs
 from tests.quota import meets, met
-from tests.unit.storages import Table
-
-MakeTable = Callable[..., Table]
 
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
 FILE = pa.schema(
@@ -130,11 +126,6 @@ def test_nested_and_missing_columns_have_no_single_leaf() -> None:
 
 
 # === Values ===
-
-
-def test_fields_below_a_struct_are_cached() -> None:
-    files = aligner(FILE)
-    assert files._below(files._top.nodes[1]) is files._below(files._top.nodes[1])
 
 
 def column_of(stored: pa.DataType, target: pa.Field) -> FileColumn:
@@ -318,22 +309,6 @@ def test_null_in_a_not_null_field_is_refused() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_required"),
-    [
-        (pa.int64(), False),
-        (pa.list_(pa.field("element", pa.int64(), False)), False),
-        (LOOSE, False),
-        (STRICT, True),
-        (pa.struct([("s", STRICT)]), True),
-    ],
-    ids=str,
-)
-def test_structs_with_not_null_fields_require_values(kind: pa.DataType, is_required: bool) -> None:
-    assert missing_columns._requires_values(kind) is is_required
-    assert missing_columns.nulls(2, kind).null_count == 2
-
-
 def test_null_in_a_not_null_column_is_refused() -> None:
     column = column_of(pa.int64(), pa.field("c", pa.int64(), False))
     assert column.apply(pa.array([1])).to_pylist() == [1]
@@ -448,14 +423,6 @@ def text_of(*parts: bytes) -> pa.StringArray:
 
 
 BAD = [text_of(b"ok", b"\xff"), text_of(b"\xc3", b"\xa4"), text_of(b"", b"\xe2\x82"), text_of(b"a", b"\xed\xa0\x80")]
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_invalid_utf8_is_refused(make_table: MakeTable, bad: pa.Array) -> None:
-    table = make_table(pa.schema([("t", pa.string())]))
-    table.add(pa.table({"t": bad}))
-    with pytest.raises(DataError, match=r"'t'.*share\.schema\.t.*id-part-0"):
-        table.read()
 
 
 @pytest.mark.parametrize("bad", BAD)

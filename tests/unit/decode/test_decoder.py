@@ -187,32 +187,6 @@ def test_strings_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyP
     assert File(both).rows(8_400_000) == 2
 
 
-@pytest.mark.parametrize("encoding", [None, "DELTA_BYTE_ARRAY"])
-def test_the_length_of_each_string_is_measured(encoding: str | None) -> None:
-    write = {} if encoding is None else {"use_dictionary": False, "column_encoding": {"t": encoding}}
-    file = File(pa.table({"t": ["a", None, "abc", "é"]}), **write)
-    chunk = file.layout.chunks.get(0, 0)
-    pages = decoder.walk_pages(file.data.chunk(chunk), chunk.values)
-    assert decoder._text_lengths(file.data, 0, 0, pages, 1).tolist() == [1, 0, 3, 2]
-
-
-def test_string_columns_in_structs_and_lists_are_found() -> None:
-    batch = pa.record_batch([pa.array([{"l": [{"t": "x"}, {"t": "y"}]}, None])], ["c"])
-    assert decoder._leaf_of(batch).to_pylist() == ["x", "y"]
-
-
-def test_longest_string_may_be_outside_the_dictionary() -> None:
-    file = File(pa.table({"t": ["x" * 1000] * ROWS}))
-    chunk = file.layout.chunks.get(0, 0)
-    pages = decoder.walk_pages(file.data.chunk(chunk), chunk.values)
-    assert decoder._longest_text(file.data, chunk, pages) == 1000
-    # Only DELTA_BYTE_ARRAY repeats parts of strings; in other encodings no string is longer than its stored bytes.
-    for encoding, longest in ((0, 1000), (6, 1000), (7, chunk.uncompressed)):
-        others = pages._replace(encodings=pages.encodings | {encoding})
-        assert decoder._longest_text(file.data, chunk, others) == longest
-    assert decoder._longest_text(file.data, chunk, pages._replace(dictionary=None)) == chunk.uncompressed
-
-
 def test_string_larger_than_a_batch_is_alone_in_it() -> None:
     file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
     assert file.rows(2_000_000) == 1
@@ -445,14 +419,6 @@ def test_batches_after_the_last_selected_row_are_not_decoded(last: int, decoded:
     assert sizes == decoded
 
 
-def test_deleted_rows_are_counted_and_not_returned() -> None:
-    file = File(numbers(2500), deleted=DeletionVector.from_positions([0, 999, 1000, *range(2000, 2500)]))
-    # A batch whose rows are all deleted is not returned.
-    rows = [batch["n"].to_pylist() for batch in file.batches()]
-    assert rows == [list(range(1, 999)), list(range(1001, 2000))]
-    assert file.report.rows_deleted == 503
-
-
 def test_mask_of_matching_rows_excludes_deleted_rows() -> None:
     file = File(numbers(2500), predicate=col("n") >= 990, deleted=DeletionVector.from_positions([0, 991, 1500]))
     masks = file.decoder.matching(file.data, (0,), threads=False)
@@ -586,11 +552,6 @@ def test_invalid_constant_is_an_error_after_the_rows_before_it() -> None:
     with pytest.raises(DataError, match="many") as caught:
         next(batches)
     assert caught.value.file_id == counted[2][0].file_id
-
-
-def test_characters_of_constants_are_counted_as_four_bytes() -> None:
-    assert decoder._text_bytes({"a": "xy", "b": b"xyz", "c": 5, "d": None}) == 20
-    assert decoder._text_bytes({}) == 0
 
 
 @pytest.mark.parametrize(("in_flight", "most"), [(1, 2 << 20), (8 << 20, 2 << 20), (100 << 20, 25 << 20)])

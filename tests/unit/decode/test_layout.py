@@ -75,18 +75,6 @@ def test_missing_partition_value_is_read_from_the_file(table: Table) -> None:
     assert table.read(columns=["p"], limit=1).to_pylist() == [{"p": 5}]
 
 
-@pytest.mark.parametrize(("stored", "stated"), [("P", "p"), ("p", "P"), ("P", "P")])
-def test_partition_column_name_is_case_insensitive(stored: str, stated: str) -> None:
-    table = Table(Storage(), metadata(pa.schema({"id": pa.int64(), stored: pa.int32(), "more": pa.int64()}), [stored]))
-    table.add(INSIDE.select(["id"]), partition_values={stated: "1"}, stats={"numRecords": 2})
-    plan = table.plan()
-    [task] = plan.tasks
-    shape = Shape(plan.context)
-    assert shape.constants(task) == {stored: 1}
-    # The file may lack the column 'more'.
-    shape.check_partitions(task, shape.alignment(pa.schema({"id": pa.int64()}), task))
-
-
 def test_only_columns_that_are_one_leaf_of_the_file_have_bounds() -> None:
     lists = pa.list_(pa.int64())
     table = Table(Storage(), metadata(pa.schema([*SCHEMA, ("more", pa.int64()), ("l", lists)]), ["p", "q"]))
@@ -134,14 +122,6 @@ def test_only_selected_columns_are_read(columns: list[str], leaves: tuple[int, .
     plan = table.plan(columns=columns, row_lineage=True)
     schema = pa.schema({"id": pa.int64(), "i": pa.int64(), "v": pa.int64()})
     assert Shape(plan.context).alignment(schema, next(iter(plan.tasks))).leaves == leaves
-
-
-@pytest.mark.parametrize("columns", [["_row_id"], ["p", "_row_id"]])
-def test_row_ids_are_filtered_without_a_column_of_the_file(storage: Storage, columns: list[str]) -> None:
-    table = Table(storage, metadata(pa.schema({"id": pa.int64(), "p": pa.int64()}), ["p"], TRACKED))
-    table.add(INSIDE.select(["id"]), partition_values={"p": "1"}, base_row_id=5, default_row_commit_version=1)
-    rows = table.read(columns=columns, filter=col("_row_id") == 6, row_lineage=True)
-    assert rows.select(["_row_id"]).to_pylist() == [{"_row_id": 6}]
 
 
 def test_files_of_one_schema_share_their_alignment() -> None:

@@ -12,10 +12,8 @@ from unittest import mock
 import hypothesis
 import hypothesis.strategies as st
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from delta_sharing_client.decode import page_choice as page_plan
 from delta_sharing_client.delta.deletion_vectors import DeletionVector
 from delta_sharing_client.errors import DataError
 from delta_sharing_client.fetch.report import ScanReport
@@ -131,17 +129,6 @@ def test_row_group_without_a_matching_page_is_not_read(
     assert storage.sent < 0.1 * storage.bytes_of("part-0.parquet")
 
 
-def test_page_index_is_not_read_without_a_filter(
-    make_table: MakeTable, storage: Storage, large: pa.Table, large_file: bytes
-) -> None:
-    table = make_table(SORTED)
-    table.add(large_file)
-    report = ScanReport()
-    assert table.read(report, columns=["c00", "c05"]).equals(large.select(["c00", "c05"]))
-    assert len(storage.requests) == 3
-    assert report.pages_skipped == 0
-
-
 def test_page_index_that_saves_nothing_is_not_read_again(make_table: MakeTable, storage: Storage) -> None:
     table = make_table(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     shuffled = pa.table({"a": [n * 7_919 % 400_000 for n in range(400_000)], "b": list(range(400_000))})
@@ -154,15 +141,6 @@ def test_page_index_that_saves_nothing_is_not_read_again(make_table: MakeTable, 
     assert report.pages_skipped == 0
     # One request for the footer and one for the columns; none for the page index.
     assert len(storage.requested("part-3.parquet")) == 2
-
-
-def test_expected_gain_is_learned_from_observed_gains() -> None:
-    gains = page_plan.Ratio()
-    assert gains.expected(10_000_000) == 5_000_000
-    gains.learn(100_000_000, 0)
-    assert gains.expected(10_000_000) < 250_000
-    gains.learn(100_000_000, 100_000_000)
-    assert gains.expected(10_000_000) > 4_500_000
 
 
 def test_pages_of_a_small_chunk_are_not_skipped(make_table: MakeTable, storage: Storage) -> None:
@@ -608,7 +586,3 @@ def test_error_of_a_damaged_page_names_the_file(make_table: MakeTable) -> None:
     with pytest.raises(DataError, match="id-part-0"):
         table.read(filter=col("a") == 123)
     assert table.read(filter=col("a") == 323).num_rows == 1
-
-
-def test_pyarrow_reads_the_files_of_these_tests() -> None:
-    assert pq.read_table(pa.BufferReader(parquet_bytes(CONTENT, **PAGED))).equals(CONTENT)

@@ -127,33 +127,6 @@ def test_timestamps_keep_their_instant(make_table: MakeTable, target: pa.DataTyp
     assert result.view(pa.int64()).equals(micros.view(pa.int64()))
 
 
-def test_int96_timestamps_are_read(make_table: MakeTable) -> None:
-    near = pa.array([datetime.datetime(1900, 1, 1), datetime.datetime(2024, 5, 6, 7, 8, 9, 123456)], pa.timestamp("us"))
-    result = read_as(make_table, UTC, near, use_deprecated_int96_timestamps=True)
-    assert result.view(pa.int64()).equals(near.view(pa.int64()))
-
-
-@pytest.mark.parametrize("day", [(1, 1, 1), (1582, 10, 4), (1883, 11, 18), (1969, 12, 31), (9999, 12, 31)])
-def test_int96_timestamps_of_any_day_are_read(make_table: MakeTable, day: tuple[int, int, int]) -> None:
-    far = pa.array([datetime.datetime(*day, 23, 59, 59)], pa.timestamp("us"))
-    sink = io.BytesIO()
-    # The writer refuses values that nanoseconds cannot hold, so the day number of a valid value is replaced.
-    near = pa.array([datetime.datetime(2000, 1, 1, 23, 59, 59)], pa.timestamp("us"))
-    pq.write_table(
-        pa.table({"c": near}), sink, use_deprecated_int96_timestamps=True, use_dictionary=False, compression="NONE"
-    )
-    written_day, target_day = (
-        ((datetime.date(*date) - datetime.date(1970, 1, 1)).days + 2_440_588).to_bytes(4, "little")
-        for date in ((2000, 1, 1), day)
-    )
-    blob = sink.getvalue()
-    assert blob.count(written_day) >= 1
-    blob = blob.replace(written_day, target_day)
-    table = make_table(pa.schema([("c", UTC)]))
-    table.add(blob)
-    assert table.read()["c"].combine_chunks().view(pa.int64()).equals(far.view(pa.int64()))
-
-
 @pytest.mark.parametrize(("unit", "value"), [("ms", -1), ("ns", -1_000), ("ms", 253402300799999)])
 def test_timestamps_of_other_units_become_microseconds(make_table: MakeTable, unit: str, value: int) -> None:
     result = read_as(make_table, UTC, pa.array([value, None], pa.timestamp(unit, tz="UTC")))
@@ -176,14 +149,6 @@ def test_missing_column_is_null_of_the_tables_type(make_table: MakeTable) -> Non
     assert table.read().to_pydict() == {"a": [1, 2], "b": [None, Decimal("1.500")], "l": [None, ["x"]]}
 
 
-def test_column_names_match_in_any_case(make_table: MakeTable) -> None:
-    table = make_table(pa.schema([("Name", pa.int64())]))
-    table.add(pa.table({"name": [1]}))
-    table.add(pa.table({"NAME": [2]}))
-    table.add(pa.table({"Name": [3], "name": [99]}))
-    assert table.read().to_pydict() == {"Name": [1, 2, 3]}
-
-
 def test_extra_columns_of_the_file_are_not_read(make_table: MakeTable) -> None:
     table = make_table(pa.schema([("a", pa.int64())]))
     table.add(pa.table({"_change_type": ["insert"], "a": [1], "dropped": [2]}))
@@ -198,26 +163,11 @@ def test_column_names_may_have_dots(make_table: MakeTable) -> None:
     assert plan.output_schema.names == ["a.b", "a"]
 
 
-def test_not_null_columns_with_nulls_are_refused(make_table: MakeTable) -> None:
-    table = make_table(pa.schema([pa.field("a", pa.int64(), nullable=False)]))
-    table.add(pa.table({"a": pa.array([1, None])}))
-    with pytest.raises(DataError, match="NOT NULL"):
-        table.read()
-
-
 def test_not_null_is_kept_in_the_schema(make_table: MakeTable) -> None:
     table = make_table(pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64())]))
     table.add(pa.table({"a": [1], "b": pa.array([None], pa.int64())}))
     rows = table.read()
     assert [field.nullable for field in rows.schema] == [False, True]
-
-
-def test_void_columns_are_null(make_table: MakeTable) -> None:
-    table = make_table(pa.schema([("a", pa.int64()), ("v", pa.null())]))
-    table.add(pa.table({"a": [1, 2]}))
-    rows = table.read()
-    assert rows["v"].type == pa.null()
-    assert rows["v"].to_pylist() == [None, None]
 
 
 def test_char_and_varchar_are_strings(make_table: MakeTable) -> None:
@@ -340,33 +290,6 @@ def test_partition_values_are_found_by_physical_name(make_table: MakeTable) -> N
     table = make_table(MAPPED, ["name"], delta__columnMapping__mode="name")
     table.add(pa.table({"col-2": [{"col-3": 5}]}), partition_values={"col-1": "p"})
     assert table.read().to_pylist() == [{"name": "p", "s": {"x": 5}}]
-
-
-# === Partition columns ===
-
-
-@pytest.mark.parametrize(
-    ("data_type", "text", "value"),
-    [
-        (pa.string(), "a=b/ü", "a=b/ü"),
-        (pa.date32(), "0001-01-01", datetime.date(1, 1, 1)),
-        (UTC, "2021-09-08 11:11:11.123456", datetime.datetime(2021, 9, 8, 11, 11, 11, 123456, datetime.timezone.utc)),
-        (pa.decimal128(12, 5), "-2342342.23423", Decimal("-2342342.23423")),
-        (pa.bool_(), "true", True),
-        (pa.binary(), "ab", b"ab"),
-        (pa.float64(), "", None),
-        (pa.null(), None, None),
-    ],
-    ids=str,
-)
-def test_partition_values_are_parsed_for_each_type(
-    make_table: MakeTable, data_type: pa.DataType, text: str, value: Any
-) -> None:
-    table = make_table(pa.schema([("a", pa.int64()), ("p", data_type)]), ["p"])
-    table.add(pa.table({"a": [1, 2]}), partition_values={"p": text})
-    rows = table.read()
-    assert rows.schema.field("p").type == data_type
-    assert rows["p"].to_pylist() == [value, value]
 
 
 # === Variants ===

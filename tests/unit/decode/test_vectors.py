@@ -114,13 +114,6 @@ def test_both_vectors_of_a_task_are_fetched_together() -> None:
     assert vectors._span(URL, ByteRange(301, 401)).range == ByteRange(1, 601)
 
 
-def test_vectors_of_one_file_are_fetched_together() -> None:
-    vectors = Vectors("t", None)  # type: ignore[arg-type]
-    for url in (f"{URL}?sig=1", "https://h/other.bin", f"{URL}?sig=2"):
-        vectors.note(task(ref(len(url), 92, url=url)))
-    assert {place: len(noted) for place, noted in vectors._noted.items()} == {URL: 2, "https://h/other.bin": 1}
-
-
 @pytest.mark.parametrize(
     ("start", "length", "is_inside"),
     [(101, 100, True), (120, 50, True), (100, 50, False), (100, 200, False), (151, 51, False), (201, 50, False)],
@@ -132,19 +125,6 @@ def test_vector_in_a_started_download_is_not_added_again(start: int, length: int
     vectors.note(task(ref(start, length - 8)))
     assert span.users == 1 + is_inside
     assert vectors._noted == ({} if is_inside else {URL: [ByteRange(start, start + length)]})
-
-
-def test_vector_that_was_not_noted_is_fetched_separately() -> None:
-    vectors = Vectors("t", None)  # type: ignore[arg-type]
-    span = vectors._span(URL, ByteRange(1, 101))
-    assert (span.range, span.users) == (ByteRange(1, 101), 1)
-
-
-def test_inline_vectors_are_not_noted() -> None:
-    vectors = Vectors("t", None)  # type: ignore[arg-type]
-    for kind in "iu":
-        vectors.note(task(ref(kind=kind)))
-    assert vectors._noted == {}
 
 
 def test_invalid_vector_position_is_an_error_when_noted() -> None:

@@ -6,15 +6,12 @@ import asyncio
 import dataclasses
 import threading
 import types
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 
-from delta_sharing_client import threads
-from delta_sharing_client.decode.rows import Item
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.place import Version
@@ -22,7 +19,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.fetch.source import Attempt, Stale
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import DeletionVectorRef, FileTask, ScanPlan, ScanStream, SkippedFiles
-from delta_sharing_client.run import engine, loop, progress
+from delta_sharing_client.run import engine
 from delta_sharing_client.run import task_queue as module
 from delta_sharing_client.run.batches import AsyncBatches, Batches, _drop_plan
 from delta_sharing_client.run.engine import ScanRun
@@ -254,63 +251,6 @@ def test_read_without_files_starts_no_work() -> None:
         assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
 
 
-def test_forked_process_does_not_drop_the_parents_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = Batches(Streamed([task(0)]).stream, ScanReport())
-    dropped: list[bool] = []
-    monkeypatch.setattr(batches._read, "drop", lambda: dropped.append(True))
-    batches._process -= 1
-    batches.__del__()
-    assert dropped == []
-    batches._process += 1
-    batches.__del__()
-    assert dropped == [True]
-    batches._read._has_ended = True
-    batches.__del__()
-    assert dropped == [True]
-    Batches.__new__(Batches).__del__()
-
-
-def test_planning_time_excludes_pauses_of_the_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.time, "perf_counter", iter([100.0, 150.0]).__next__)
-    source, report = Streamed([task(number) for number in range(5)]), ScanReport()
-    listing = Listing(source.stream)
-    listing._most, listing._wake = 2, lambda: None
-    monkeypatch.setattr(listing, "_wait_for_room", lambda: 5.0)
-    listing._follow(source.stream, lambda each: None, report)
-    assert report.seconds == {"plan": 30.0}
-
-
-def test_threads_of_a_read_have_names_and_daemon_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[str, bool]] = []
-
-    def start(call: Callable[[], object], name: str, *, daemon: bool = True) -> threading.Thread:
-        started.append((name, daemon))
-        return threads.start(call, name, daemon=daemon)
-
-    for place in (module, loop, progress):
-        monkeypatch.setattr(place, "start", start)
-
-    async def read() -> None:
-        listing = Listing(Streamed([]).stream)
-        listing.start(lambda each: None, ScanReport())
-        assert await listing.next() is None
-
-    run(read())
-    assert loop.in_thread(lambda: 7).result(HANGS) == 7
-    made = loop.Loop()
-    made.end()
-    monkeypatch.setattr(loop, "_current", None)
-    monkeypatch.setattr(loop, "Loop", lambda: made)
-    with loop.prepared():
-        pass
-    assert loop._current is made
-    with loop.prepared():
-        pass
-    progress.ProgressBar("t", ScanReport()).close()
-    names = ("delta-sharing-listing", "delta-sharing-call", "delta-sharing-loop", "delta-sharing-prepare", "progress")
-    assert started == [(name, name != "delta-sharing-prepare") for name in names]
-
-
 def test_unused_plan_is_closed() -> None:
     source, others = Streamed([task(0)]), [Future[Any]() for _ in range(3)]
     others[0].cancel()
@@ -333,15 +273,6 @@ def test_usage_errors_get_neither_advice_nor_a_query_id() -> None:
         with pytest.raises(type(error)):
             read.take(error)
     assert (advised, data.query_id, usage.query_id) == ([data], "q", None)
-
-
-def test_read_started_by_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = Batches(Streamed([task(0)]).stream)
-    batches._read.context = cast("Any", types.SimpleNamespace(table="t"))
-    monkeypatch.setattr(batches, "_process", -1)
-    with pytest.raises(UsageError, match="started by another process"):
-        next(batches)
-    batches.close()
 
 
 def test_plan_is_released_if_its_consumer_was_cancelled() -> None:
@@ -404,29 +335,6 @@ def scanned(*, eager: bool = True, limit: int | None = None) -> tuple[ScanRun, l
     return ScanRun(cast("Any", plan), Listing(Streamed([]).stream), ScanReport(), put.append, eager=eager), put
 
 
-def test_read_ahead_grows_as_rows_are_consumed() -> None:
-    most = 160 * 1024 * 1024
-    for eager, limit, budgets, ahead in (
-        (True, None, [most] * 5, [8] * 5),
-        (False, None, [4 << 20, 32 << 20, 96 << 20, most, most], [1, 4, 8, 8, 8]),
-        (True, 9, [most] * 5, [1] * 5),
-    ):
-        reading, _ = scanned(eager=eager, limit=limit)
-        reading._untaken = 5
-        slot = types.SimpleNamespace(news=asyncio.Event())
-        reading._slots.append(cast("Any", slot))
-        results = []
-        for taken in range(5):
-            results.append((reading._budget._capacity, reading._ahead))
-            reading._room.clear()
-            slot.news.clear()
-            is_full = reading._pace.is_full
-            reading._item_taken()
-            assert (reading._untaken, reading._room.is_set()) == (4 - taken, True)
-            assert slot.news.is_set() is not is_full
-        assert results == list(zip(budgets, ahead, strict=True))
-
-
 def test_paused_listing_misses_no_wake_up() -> None:
     """Another thread may take files or close the listing after it checked for room and before it waits."""
     for lengths, closes, waits in (([9, 9, 0], False, 1), ([9, 0, 0], False, 0), ([9, 9], True, 0), ([0], False, 0)):
@@ -442,78 +350,6 @@ def test_paused_listing_misses_no_wake_up() -> None:
         listing._room = cast("Any", room)
         assert listing._wait_for_room() >= 0
         assert (waited, listing._is_full) == ([True] * waits, False)
-
-
-def test_file_is_started_only_below_the_read_ahead_limits() -> None:
-    async def found() -> str:
-        return "file"
-
-    async def waits(working: int, slots: int, untaken: int) -> bool:
-        reading, _ = scanned()
-        reading._listing = cast("Any", types.SimpleNamespace(next=found))
-        reading._working, reading._untaken = working, untaken
-        reading._slots.extend([cast("Any", None)] * slots)
-        following: Any = asyncio.ensure_future(reading._next())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        is_waiting = not following.done()
-        reading._working = reading._untaken = 0
-        reading._slots.clear()
-        reading._room.set()
-        assert await following == "file"
-        return is_waiting
-
-    async def look() -> None:
-        working, slots, untaken = 7, 8 * engine._MOST_AHEAD - 1, engine._MOST_UNTAKEN - 1
-        assert not await waits(working, slots, untaken)
-        assert await waits(working + 1, slots, untaken)
-        assert await waits(working, slots + 1, untaken)
-        assert await waits(working, slots, untaken + 1)
-
-    run(look())
-
-
-def test_rows_are_concatenated_and_cut_at_the_limit() -> None:
-    rows = pa.record_batch([list(range(10))], names=["a"])
-
-    async def sent(limit: int | None, *counts: int) -> tuple[list[list[int]], Any, int]:
-        reading, put = scanned(limit=limit)
-        over = reading._over = asyncio.get_running_loop().create_future()
-        for number, count in enumerate(counts):
-            batches = [rows.slice(0, count - count // 2), rows.slice(0, count // 2)]
-            reading._forward(Item(batches, [], False, number % 3 == 2, lambda: None))
-            assert put == []
-        await asyncio.sleep(0)
-        assert len(put) == 1
-        assert reading._listing._most > module._MANY
-        await asyncio.sleep(0)
-        assert len(put) == 1
-        ended = over.result() if over.done() else "goes on"
-        return [[batch.num_rows for batch in item.batches] for item in put[0]], ended, reading._files_ahead
-
-    async def look() -> None:
-        assert await sent(None, 4, 6) == ([[2, 2], [3, 3]], "goes on", 8)
-        assert await sent(11, 4, 6) == ([[2, 2], [3, 3]], "goes on", 1)
-        assert await sent(10, 4, 6) == ([[2, 2], [3, 3]], None, 1)
-        assert await sent(8, 4, 6) == ([[2, 2], [3, 1]], None, 1)
-        assert await sent(3, 4, 6) == ([[2, 1], []], None, 1)
-        assert await sent(100, *[2] * 5) == ([[1, 1]] * 5, "goes on", 2)
-        assert await sent(100, *[2] * 12) == ([[1, 1]] * 12, "goes on", 8)
-
-    run(look())
-
-
-def test_first_error_of_a_read_is_kept() -> None:
-    async def look() -> None:
-        reading, _ = scanned()
-        reading._end(ValueError("before the read"))
-        over = reading._over = asyncio.get_running_loop().create_future()
-        first = ValueError("first")
-        reading._end(first)
-        reading._end(ValueError("second"))
-        assert over.result() is first
-
-    run(look())
 
 
 def test_replaced_file_is_read_again_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,14 +129,6 @@ def test_close_while_files_wait_for_memory_does_not_hang(large: Table, monkeypat
     nothing_is_left()
 
 
-def test_dropping_the_iterator_ends_the_read(large: Table) -> None:
-    batches = begun(large)
-    next(batches)
-    assert working()
-    del batches
-    nothing_is_left()
-
-
 def test_read_collected_while_its_lock_is_held_does_not_hang(large: Table) -> None:
     report = ScanReport()
     batches = Batches(large.plan(options=fast_options(max_bytes_in_flight=4_000_000, batch_rows=5_000)), report)
@@ -159,14 +151,6 @@ def test_read_collected_while_its_lock_is_held_does_not_hang(large: Table) -> No
 def test_a_limit_ends_the_read(large: Table) -> None:
     plan = large.plan(limit=150_000, options=fast_options(max_bytes_in_flight=4_000_000))
     assert sum(batch.num_rows for batch in Batches(plan)) == 150_000
-    nothing_is_left()
-
-
-def test_an_error_in_a_file_ends_the_read(large: Table) -> None:
-    large.storage.faults["part-7.parquet"] = [status(404)] * 5
-    with pytest.raises(DataError, match="it is missing"):
-        for _ in begun(large):
-            pass
     nothing_is_left()
 
 

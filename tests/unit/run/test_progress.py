@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import logging
-import pickle
 import sys
 import threading
 import time
@@ -21,7 +20,6 @@ from delta_sharing_client.fetch.report import Progress, ScanReport, follow_progr
 from delta_sharing_client.plan.tasks import ScanPlan
 from delta_sharing_client.replica import Copies
 from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.run.partitions import partition
 from delta_sharing_client.run.progress import (
     ProgressBar,
     Wanted,
@@ -188,12 +186,6 @@ def test_failing_progress_callback_does_not_fail_the_read(table: Table, caplog: 
     assert [record.getMessage() for record in caplog.records] == ["The progress of a read cannot be shown."]
 
 
-def test_pickled_partition_has_no_progress_callback(table: Table) -> None:
-    plan = table.plan(options=fast_options(progress=lambda progress: None))
-    for part in partition(plan, 2):
-        assert pickle.loads(pickle.dumps(part)).files
-
-
 def test_bar_ends_when_the_read_is_closed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal(monkeypatch)
     plan, report = table.plan(options=fast_options()), ScanReport()
@@ -251,28 +243,6 @@ def test_control_characters_of_a_server_are_escaped(monkeypatch: pytest.MonkeyPa
     bar.close()
     assert "t\\x1b[2J" in drawn.getvalue()
     assert "gone\\x1b[31m\\u202e" in drawn.getvalue()
-
-
-def test_notebook_without_widgets_gets_a_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
-    monkeypatch.setitem(sys.modules, "IPython", notebook)
-    assert module._is_watched()
-    result = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else result(name))
-    assert module._choose_drawing() is on_one_line
-    out, closed = io.StringIO(), threading.Event()
-    closed.set()
-    on_one_line(lambda: ("t", Progress(0, 2, 0, 8_000_000, 0, 1_500_000, 4_000_000)), closed, out)
-    lines = out.getvalue().split("\r")
-    assert lines[1].rstrip() == "t: 1.5 of 4.0 MB"
-    assert lines[2].strip() == lines[3] == ""
-
-
-def test_progress_line_shows_rate_and_time_left() -> None:
-    half = Progress(1, 2, 4_000_000, 8_000_000, 10, 2_000_000, 4_000_000)
-    assert one_line("t", half, 4.0) == "t: 2.0 of 4.0 MB, 0.5 MB/s, 4 s left"
-    assert one_line("t", None, 4.0) == "t: waiting for the server"
-    assert one_line("t", half, 1e-6) == "t: 2.0 of 4.0 MB"
 
 
 @pytest.mark.parametrize(

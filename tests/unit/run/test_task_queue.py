@@ -241,13 +241,6 @@ def test_error_at_the_end_of_the_listing_fails_every_read(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_end_stream_action_fails_the_read(listed: Any) -> None:
-    server, table = listed()
-    server.end = None
-    with pytest.raises(ds.TransportError, match="without the endStreamAction"):
-        table(3).scan().to_arrow()
-
-
 def test_listing_without_end_action_is_whole_if_none_is_promised(listed: Any) -> None:
     server, table = listed(promises_end=False)
     server.end = None
@@ -490,14 +483,6 @@ def test_memory_of_a_read_is_freed_without_garbage_collection(listed: Any, end: 
         wait_for(lambda: held() is None)
     finally:
         gc.enable()
-
-
-def test_listing_error_while_waiting_for_a_file_ends_the_read(listed: Any) -> None:
-    server, table = listed()
-    server.end = ERROR
-    with pytest.raises(ds.RequestError, match="the listing broke"):
-        table(3000).scan(columns=["number"]).to_arrow()
-    nothing_is_left(server)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
