@@ -27,6 +27,13 @@ def storage() -> Iterator[Storage]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def shared_storage() -> Iterator[Storage]:
+    """A storage for property tests, whose examples share the fixtures of their test."""
+    with running_storage() as found:
+        yield found
+
+
 @pytest.fixture
 def make_table(storage: Storage) -> Callable[..., Table]:
     """Create an empty shared table; keywords are table properties with ``__`` for a dot."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -30,7 +30,6 @@ from tests.unit.storages import (
     metadata,
     parquet_bytes,
     rows_of,
-    running_storage,
 )
 from tests.vectors import encode_inline, poisoned
 from tests.versions import VERIFIES_PAGES, parquet_settings
@@ -185,12 +184,6 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "decimal": (pa.decimal128(20, 3), [Decimal("-1.500"), Decimal("0.000"), Decimal("12345678901.250")]),
     "small": (pa.decimal128(5, 2), [Decimal("-1.50"), Decimal("0.00"), Decimal("1.25")]),
 }
-
-
-@pytest.fixture(scope="module")
-def shared_storage() -> Iterator[Storage]:
-    with running_storage() as storage:
-        yield storage
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,6 @@ from tests.unit.storages import (
     metadata,
     parquet_bytes,
     rows_of,
-    running_storage,
 )
 from tests.vectors import encode_inline, poisoned
 
@@ -89,12 +88,6 @@ def visible_rows(count: int) -> pa.Table:
         },
         schema=SCHEMA,
     )
-
-
-@pytest.fixture(scope="module")
-def shared_storage() -> Iterator[Storage]:
-    with running_storage() as storage:
-        yield storage
 
 
 TRACKED = {"delta.enableRowTracking": "true"}

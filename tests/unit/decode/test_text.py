@@ -21,7 +21,7 @@ from delta_sharing_client.predicates.tree import Not, col
 from tests.effort import examples
 from tests.quota import meets, met
 from tests.unit.decode.eager import make_eager, make_gentle
-from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of, running_storage
+from tests.unit.storages import Storage, Table, fast_options, metadata, rows_of
 from tests.vectors import encode_inline
 
 MakeTable = Callable[..., Table]
@@ -226,12 +226,6 @@ def test_invalid_text_option_is_error_or_replace() -> None:
 
 
 # === Filters ===
-
-
-@pytest.fixture(scope="module")
-def shared_storage() -> Any:
-    with running_storage() as storage:
-        yield storage
 
 
 PARTS = [b"", b"a", b"b", b"z", b"\xc0", b"\xff", b"\xed\xa0\x80", "é".encode(), "\ufffd".encode(), "😀".encode()]

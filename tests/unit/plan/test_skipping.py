@@ -19,7 +19,7 @@ from delta_sharing_client.plan.explain import explain
 from delta_sharing_client.predicates.arrow import mask
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.tree import Expression, col
-from tests.unit.storages import Storage, Table, metadata, parquet_bytes, running_storage
+from tests.unit.storages import Storage, Table, metadata, parquet_bytes
 from tests.vectors import encode_inline
 from tests.versions import parquet_settings
 
@@ -203,12 +203,6 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
         ],
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def shared_storage() -> Any:
-    with running_storage() as storage:
-        yield storage
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -11,6 +11,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 
+from delta_sharing_client.delta.statistics import ColumnBounds
+from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import (
     And,
     Column,
@@ -274,3 +276,16 @@ def _array(column: list[Any], data_type: pa.DataType) -> Any:
 def _as_float32(value: float) -> float:
     with np.errstate(over="ignore"):
         return float(np.float32(value))
+
+
+# === Skipping files ===
+
+
+def column_bounds(
+    lower: Any, upper: Any, nulls: int | None = None, rows: int | None = None, without_nan: float | None = None
+) -> ColumnBounds:
+    return ColumnBounds(lower, upper, nulls, rows, without_nan)
+
+
+def may_match(expression: Any, statistics: Any) -> bool:
+    return compile_skipping(expression)(statistics)

@@ -25,7 +25,6 @@ from delta_sharing_client.predicates.functions import FUNCTIONS, ROWS
 from delta_sharing_client.predicates.hints import weaken
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.parse import parse_filter
-from delta_sharing_client.predicates.skipping import compile_skipping
 from delta_sharing_client.predicates.tree import (
     And,
     Call,
@@ -58,7 +57,7 @@ from delta_sharing_client.predicates.values import (
 )
 from tests.effort import examples
 from tests.quota import meets, met
-from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, constants, rows
+from tests.unit.predicates.strategies import PATHS, SCHEMA, batch_of, column_bounds, constants, may_match, rows
 from tests.versions import understood
 
 ROW = {
@@ -623,16 +622,6 @@ def test_functions_of_dates_become_ranges_of_the_column(sql: str, expected: str)
     assert str(bind(parse_filter(sql), SCHEMA)) == expected
 
 
-def _bounds(
-    lower: Any, upper: Any, nulls: int | None = None, rows: int | None = None, without_nan: float | None = None
-) -> ColumnBounds:
-    return ColumnBounds(lower, upper, nulls, rows, without_nan)
-
-
-def _may_match(expression: Any, statistics: Any) -> bool:
-    return compile_skipping(expression)(statistics)
-
-
 class One:
     """Statistics with the same bounds for every column."""
 
@@ -648,28 +637,28 @@ class Each:
 
 
 def test_files_are_skipped_by_ranges_of_calls() -> None:
-    of_2023 = One(_bounds(19_358, 19_722, 0, 10))
-    assert not _may_match(bind(parse_filter("year(day) = 2024"), SCHEMA), of_2023)
-    assert _may_match(bind(parse_filter("year(day) IN (2023, 2030)"), SCHEMA), of_2023)
-    assert not _may_match(bind(parse_filter("year(day) IN (2022, 2030)"), SCHEMA), of_2023)
-    assert _may_match(bind(parse_filter("month(day) = 13"), SCHEMA), of_2023)
-    one_to_three = One(_bounds(1, 3, 0, 10))
+    of_2023 = One(column_bounds(19_358, 19_722, 0, 10))
+    assert not may_match(bind(parse_filter("year(day) = 2024"), SCHEMA), of_2023)
+    assert may_match(bind(parse_filter("year(day) IN (2023, 2030)"), SCHEMA), of_2023)
+    assert not may_match(bind(parse_filter("year(day) IN (2022, 2030)"), SCHEMA), of_2023)
+    assert may_match(bind(parse_filter("month(day) = 13"), SCHEMA), of_2023)
+    one_to_three = One(column_bounds(1, 3, 0, 10))
     for sql in ("i32 * 2 > 100", "i32 + 1 < 2", "-i32 > 0", "3 - i32 < 0", "i32 * i32 = 10", "i32 * -2 IN (0, -7)"):
-        assert not _may_match(bind(parse_filter(sql), SCHEMA), one_to_three)
+        assert not may_match(bind(parse_filter(sql), SCHEMA), one_to_three)
     for sql in ("i32 * 2 > 5", "i32 + 1 <= 2", "-i32 >= -1", "3 - i32 = 0", "i32 * i32 = 6", "NOT i32 * 2 > 5"):
-        assert _may_match(bind(parse_filter(sql), SCHEMA), one_to_three)
-    assert not _may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(_bounds(-10, 50, 5, 10)))
-    assert _may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(_bounds(None, 2, 0, 10)))
-    assert not _may_match(bind(parse_filter("i32 + 1 < 2"), SCHEMA), One(_bounds(1, None, 0, 10)))
-    cents = One(_bounds(Decimal("0.01"), Decimal("0.99"), 0, 10))
-    assert not _may_match(bind(parse_filter("small * 0.1 > 0.1"), SCHEMA), cents)
-    assert not _may_match(bind(parse_filter("i32 * 2 > 100 AND i32 > 5"), SCHEMA), One(_bounds(1, 2, 0, 10)))
+        assert may_match(bind(parse_filter(sql), SCHEMA), one_to_three)
+    assert not may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(column_bounds(-10, 50, 5, 10)))
+    assert may_match(bind(parse_filter("i32 * 2 > 100"), SCHEMA), One(column_bounds(None, 2, 0, 10)))
+    assert not may_match(bind(parse_filter("i32 + 1 < 2"), SCHEMA), One(column_bounds(1, None, 0, 10)))
+    cents = One(column_bounds(Decimal("0.01"), Decimal("0.99"), 0, 10))
+    assert not may_match(bind(parse_filter("small * 0.1 > 0.1"), SCHEMA), cents)
+    assert not may_match(bind(parse_filter("i32 * 2 > 100 AND i32 > 5"), SCHEMA), One(column_bounds(1, 2, 0, 10)))
 
 
 def test_casts_of_text_skip_no_file_and_are_not_exact() -> None:
-    wide = One(_bounds("2024-01-01", "2024-12-31", 0, 10))
+    wide = One(column_bounds("2024-01-01", "2024-12-31", 0, 10))
     for sql in ("date(text) IN ('2023-01-01', '2023-01-02')", "CAST(text AS TIMESTAMP) < '1999-01-01'"):
-        assert _may_match(bind(parse_filter(sql), SCHEMA), wide)
+        assert may_match(bind(parse_filter(sql), SCHEMA), wide)
     # Engines disagree about which strings are dates.
     assert not is_exact(parse_filter("date(text) = DATE '2024-01-01'"), SCHEMA)
     assert is_exact(parse_filter("date(instant) = DATE '2024-01-01'"), SCHEMA)
@@ -764,7 +753,7 @@ def test_file_with_a_matching_call_is_not_skipped(
             matches = any(evaluate(bound, row) is True for row in drawn)
         except (UsageError, DataError):
             continue
-        kept = _may_match(bound, Each(bounds))
+        kept = may_match(bound, Each(bounds))
         met("matching", matches)
         met("skipped", not kept)
         met("product", "*" in str(operand))
@@ -791,7 +780,7 @@ def test_range_of_a_call_is_exact(operand: str, lower: int, upper: int) -> None:
     statistics = Each({"i8": ColumnBounds(-4, -2, 0, 9), "i32": ColumnBounds(-5, -3, 0, 9)})
 
     def kept(text: str) -> bool:
-        return _may_match(bind(parse_filter(text), SCHEMA), statistics)
+        return may_match(bind(parse_filter(text), SCHEMA), statistics)
 
     equal = [kept(f"{operand} = {value}") for value in (lower - 1, lower, upper, upper + 1)]
     assert equal == [False, True, True, False]
@@ -803,11 +792,15 @@ def test_range_of_a_call_is_exact(operand: str, lower: int, upper: int) -> None:
 def test_range_of_decimals_is_exact() -> None:
     statistics = One(ColumnBounds(Decimal("1.5"), Decimal("2.25"), 0, 9))
     texts = ("small + 1 > 3.25", "small + 1 >= 3.25", "small + 1 IN (1, 2.49)", "small + 1 IN (1, 2.5)")
-    assert [_may_match(bind(parse_filter(text), SCHEMA), statistics) for text in texts] == [False, True, False, True]
+    assert [may_match(bind(parse_filter(text), SCHEMA), statistics) for text in texts] == [False, True, False, True]
 
 
 def test_range_of_a_call_without_one_bound_is_open() -> None:
-    bounds = {"i8": _bounds(None, 3, 0, 9), "i32": _bounds(2, 5, 0, 9), "text": _bounds("a", "b", 0, 9)}
+    bounds = {
+        "i8": column_bounds(None, 3, 0, 9),
+        "i32": column_bounds(2, 5, 0, 9),
+        "text": column_bounds("a", "b", 0, 9),
+    }
     texts = (
         "i8 + i32 > 8",
         "i8 + i32 < -99",
@@ -818,7 +811,7 @@ def test_range_of_a_call_without_one_bound_is_open() -> None:
         "i32 - i8 > 99",
         "i32 + length(text) > 99",
     )
-    kept = [_may_match(bind(parse_filter(text), SCHEMA), Each(bounds)) for text in texts]
+    kept = [may_match(bind(parse_filter(text), SCHEMA), Each(bounds)) for text in texts]
     assert kept == [False, True, False, True, True, False, True, True]
 
 
@@ -832,7 +825,7 @@ def test_file_of_a_matching_row_is_not_skipped(expression: Expression, found: li
     except (UsageError, DataError):
         return
     met("matching", matching)
-    assert all(_may_match(bound, Exactly(row)) for row in matching)
+    assert all(may_match(bound, Exactly(row)) for row in matching)
 
 
 def test_decimals_keep_every_digit_in_any_context() -> None:
@@ -840,7 +833,7 @@ def test_decimals_keep_every_digit_in_any_context() -> None:
         context.prec = 3
         bound = bind(parse_filter("small * 1.0000000001 = 12.5000000012500"), SCHEMA)
         assert evaluate(bound, {"small": Decimal("12.5")})
-        assert _may_match(bound, Exactly({"small": Decimal("12.5")}))
+        assert may_match(bound, Exactly({"small": Decimal("12.5")}))
 
 
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
@@ -954,9 +947,9 @@ def test_new_function_needs_one_table_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert parse_filter("reverse('ab') = text") == parse_filter("text = 'ba'")
     with pytest.raises(UsageError, match=r"A string was expected in 'reverse\(i32\)', found integer"):
         bind(parse_filter("reverse(i32) = 'x'"), SCHEMA)
-    assert not _may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(_bounds("DE", "DE", 0, 10)))
-    assert _may_match(bind(parse_filter("reverse(text) = 'ED'"), SCHEMA), One(_bounds("DE", "DE", 0, 10)))
-    assert _may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(_bounds("DE", "DX", 0, 10)))
+    assert not may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(column_bounds("DE", "DE", 0, 10)))
+    assert may_match(bind(parse_filter("reverse(text) = 'ED'"), SCHEMA), One(column_bounds("DE", "DE", 0, 10)))
+    assert may_match(bind(parse_filter("reverse(text) = 'fr'"), SCHEMA), One(column_bounds("DE", "DX", 0, 10)))
     assert weaken(bind(parse_filter("reverse(text) = 'fr' AND i32 > 1"), SCHEMA)) is not None
 
 
@@ -1218,7 +1211,7 @@ def test_remainder_of_a_large_integer_is_exact(number: int) -> None:
     divisor = 2**63 - 1
     assert functions.apply("%", [number, divisor], pa.int64(), "shown") == number
     bound = bind(parse_filter(f"i64 % {divisor} = {number}"), SCHEMA)
-    assert _may_match(bound, Exactly({"i64": number}))  # an earlier version wrongly skipped this partition
+    assert may_match(bound, Exactly({"i64": number}))  # an earlier version wrongly skipped this partition
 
 
 def test_remainder_of_infinity_is_nan_without_a_warning() -> None:

@@ -22,20 +22,19 @@ from delta_sharing_client.predicates.value_kinds import KINDS, kind_of
 from delta_sharing_client.predicates.values import Day, Moment, Zone, order
 from tests.effort import examples
 from tests.quota import meets, met
-from tests.unit.predicates.strategies import COMPARABLE, PATHS, SCHEMA, comparisons, predicates, rows, values
-
-
-def _bounds(
-    lower: Any, upper: Any, nulls: int | None = None, rows: int | None = None, without_nan: float | None = None
-) -> ColumnBounds:
-    return ColumnBounds(lower, upper, nulls, rows, without_nan)
-
+from tests.unit.predicates.strategies import (
+    COMPARABLE,
+    PATHS,
+    SCHEMA,
+    column_bounds,
+    comparisons,
+    may_match,
+    predicates,
+    rows,
+    values,
+)
 
 ZONES = {"instant": Zone.UTC, "wall": Zone.LOCAL}
-
-
-def _may_match(expression: Any, statistics: Any) -> bool:
-    return compile_skipping(expression)(statistics)
 
 
 class Known:
@@ -64,7 +63,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], column: list[Any]) -> ColumnBoun
     null_count = draw(st.sampled_from([nulls, None]))
     row_count = draw(st.sampled_from([len(column), None]))
     if path not in COMPARABLE:
-        return draw(st.none() | st.just(_bounds(None, None, null_count, row_count)))
+        return draw(st.none() | st.just(column_bounds(None, None, null_count, row_count)))
     lower = upper = without_nan = None
     if pa.types.is_floating(data_type):
         present = [value for value in present if not math.isnan(value)]
@@ -87,7 +86,7 @@ def bounds_of(draw: Any, path: tuple[str, ...], column: list[Any]) -> ColumnBoun
         lower, upper = draw(st.sampled_from([(lower, upper), (lower, None), (None, upper), (None, None)]))
     elif pa.types.is_floating(data_type) and len(column) > nulls:
         lower = upper = draw(st.sampled_from([None, math.nan]))
-    return draw(st.sampled_from([_bounds(lower, upper, null_count, row_count, without_nan), None]))
+    return draw(st.sampled_from([column_bounds(lower, upper, null_count, row_count, without_nan), None]))
 
 
 @meets(matching=15, skipped=5)
@@ -102,11 +101,11 @@ def test_file_with_a_matching_row_is_never_skipped(data):
     )
     for one, compiled in ((expression, bound), (Not(expression), Not(bound))):
         matches = any(evaluate(one, row) is True for row in found)
-        kept = _may_match(compiled, statistics)
+        kept = may_match(compiled, statistics)
         met("matching", matches)
         met("skipped", not kept)
         assert kept or not matches
-        assert _may_match(prepared(compiled), statistics) is kept
+        assert may_match(prepared(compiled), statistics) is kept
 
 
 @meets(matching=12, skipped=2)
@@ -119,7 +118,7 @@ def test_comparison_never_skips_a_matching_file(data):
     found = data.draw(st.lists(values(COMPARABLE[path]) | st.none(), min_size=1, max_size=3))
     bounds = data.draw(bounds_of(path, found))
     matches = any(evaluate(expression, {"x": value}) is True for value in found)
-    kept = _may_match(bind(expression, schema), Known({("x",): bounds}))
+    kept = may_match(bind(expression, schema), Known({("x",): bounds}))
     met("matching", matches)
     met("skipped", not kept)
     assert kept or not matches
@@ -127,13 +126,13 @@ def test_comparison_never_skips_a_matching_file(data):
 
 ONE = pa.schema({name: SCHEMA.field(name).type for name in ("i64", "f64", "f32", "text", "day", "instant", "wide")})
 FULL = {
-    ("i64",): _bounds(5, 10, 0, 100),
-    ("f64",): _bounds(1.0, 3.0, 0, 100, 3.0),
-    ("f32",): _bounds(0.1, 0.1, 0, 100, 0.1),
-    ("text",): _bounds("abc", "abq", 3, 100),
-    ("day",): _bounds(19723, 19753, None, None),
-    ("instant",): _bounds(1_704_067_200_000_000_000, 1_704_067_200_000_999_999, 0, 100),
-    ("wide",): _bounds(Decimal("1.5"), Decimal("1.5"), 0, 100),
+    ("i64",): column_bounds(5, 10, 0, 100),
+    ("f64",): column_bounds(1.0, 3.0, 0, 100, 3.0),
+    ("f32",): column_bounds(0.1, 0.1, 0, 100, 0.1),
+    ("text",): column_bounds("abc", "abq", 3, 100),
+    ("day",): column_bounds(19723, 19753, None, None),
+    ("instant",): column_bounds(1_704_067_200_000_000_000, 1_704_067_200_000_999_999, 0, 100),
+    ("wide",): column_bounds(Decimal("1.5"), Decimal("1.5"), 0, 100),
 }
 
 
@@ -180,7 +179,7 @@ FULL = {
     ],
 )
 def test_file_out_of_range_is_skipped(text):
-    assert not _may_match(bind(parse_filter(text), ONE), Known(FULL))
+    assert not may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_file_out_of_range_is_skipped(text):
     ],
 )
 def test_file_in_range_is_kept(text):
-    assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
+    assert may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
 @pytest.mark.parametrize(
@@ -229,8 +228,8 @@ def test_file_in_range_is_kept(text):
 )
 def test_file_is_kept_if_a_call_may_match(text, lower, upper, kept):
     bound = bind(parse_filter(text), SCHEMA)
-    statistics = Known({path: _bounds(lower, upper, 0, 10) for path in columns(bound)})
-    assert _may_match(bound, statistics) is kept
+    statistics = Known({path: column_bounds(lower, upper, 0, 10) for path in columns(bound)})
+    assert may_match(bound, statistics) is kept
 
 
 @pytest.mark.parametrize(("tz", "zone"), [("UTC", Zone.UTC), (None, Zone.LOCAL)])
@@ -240,7 +239,7 @@ def test_timestamp_bounds_have_the_columns_time_zone_kind(tz, zone):
 
 def test_files_with_only_nulls_match_only_null_tests():
     schema = pa.schema({"a": pa.int64()})
-    statistics = Known({("a",): _bounds(None, None, 7, 7)})
+    statistics = Known({("a",): column_bounds(None, None, 7, 7)})
     for text, kept in (
         ("a = 1", False),
         ("a <> 1", False),
@@ -251,39 +250,39 @@ def test_files_with_only_nulls_match_only_null_tests():
         ("a <=> NULL", True),
         ("NOT (a <=> 1)", True),
     ):
-        assert _may_match(bind(parse_filter(text), schema), statistics) is kept
+        assert may_match(bind(parse_filter(text), schema), statistics) is kept
 
 
 def test_column_without_statistics_skips_no_file():
     bound = bind(parse_filter("i64 > 10 AND text = 'x'"), ONE)
-    assert _may_match(bound, Known({}))
-    assert not _may_match(bound, Known({("i64",): _bounds(1, 2)}))
+    assert may_match(bound, Known({}))
+    assert not may_match(bound, Known({("i64",): column_bounds(1, 2)}))
 
 
 def test_bounds_of_a_wrong_type_skip_no_file():
-    assert _may_match(bind(parse_filter("i64 > 10"), ONE), Known({("i64",): _bounds("1", "2", 0, 5)}))
+    assert may_match(bind(parse_filter("i64 > 10"), ONE), Known({("i64",): column_bounds("1", "2", 0, 5)}))
 
 
 def test_bounds_of_dictionary_encoded_floats_are_floats():
     bound = bind(parse_filter("f <= 0.7F"), pa.schema({"f": pa.dictionary(pa.int8(), pa.float32())}))
-    assert _may_match(bound, Known({("f",): _bounds(0.7, 0.7, 0, 10)}))
+    assert may_match(bound, Known({("f",): column_bounds(0.7, 0.7, 0, 10)}))
 
 
 def test_not_like_skips_files_with_a_single_value():
     bound = bind(parse_filter("text NOT LIKE 'a%'"), ONE)
-    assert not _may_match(bound, Known({("text",): _bounds("abc", "abc", 0, 5)}))
-    assert _may_match(bound, Known({("text",): _bounds("bc", "bc", 0, 5)}))
+    assert not may_match(bound, Known({("text",): column_bounds("abc", "abc", 0, 5)}))
+    assert may_match(bound, Known({("text",): column_bounds("bc", "bc", 0, 5)}))
 
 
 def test_compiled_skipping_test_is_reusable():
     test = compile_skipping(bind(parse_filter("i64 > 10"), ONE))
-    assert [test(Known({("i64",): _bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
-    assert _may_match(Literal(True), Known({}))
+    assert [test(Known({("i64",): column_bounds(0, top, 0, 1)})) for top in (9, 10, 11)] == [False, False, True]
+    assert may_match(Literal(True), Known({}))
 
 
 def test_comparisons_that_bounds_cannot_decide_keep_every_file():
     for text in ("f64 = f32 AND text <=> text", "f64 = f32 OR i64 > 10", "f64 = f32 AND f32 < f64 AND i64 > 5"):
-        assert _may_match(bind(parse_filter(text), ONE), Known(FULL))
+        assert may_match(bind(parse_filter(text), ONE), Known(FULL))
 
 
 # === All small cases ===
@@ -303,11 +302,11 @@ def _range(ends: tuple[int | None, int | None]) -> range:
 def test_file_is_kept_if_a_value_between_its_bounds_matches(column, ends):
     """Only whole numbers are enumerated, also for decimals and dates; values in between do not change the results."""
     wrap = (lambda value: None if value is None else Decimal(value)) if column == "small" else (lambda value: value)
-    statistics = Known({(column,): _bounds(*map(wrap, ends), 0, 9)})
+    statistics = Known({(column,): column_bounds(*map(wrap, ends), 0, 9)})
     written = (lambda value: str(Day(value))) if column == "day" else str
 
     def kept(condition):
-        return _may_match(bind(parse_filter(condition), SCHEMA), statistics)
+        return may_match(bind(parse_filter(condition), SCHEMA), statistics)
 
     for limit in range(-1, 6):
         constant = f"DATE '{written(limit)}'" if column == "day" else str(limit)
@@ -327,13 +326,13 @@ def test_file_is_kept_if_a_value_between_its_bounds_matches(column, ends):
 def test_file_is_kept_if_a_pair_between_the_bounds_matches(left, right):
     for other, wrap in (("i32", int), ("small", Decimal)):
         ends = [None if end is None else wrap(end) for end in right]
-        statistics = Known({("i64",): _bounds(*left, 0, 9), (other,): _bounds(*ends, 0, 9)})
+        statistics = Known({("i64",): column_bounds(*left, 0, 9), (other,): column_bounds(*ends, 0, 9)})
         for text, compare in _OPS.items():
             matches = any(compare(a, b) for a in _range(left) for b in _range(right))
-            kept = _may_match(bind(parse_filter(f"i64 {text} {other}"), SCHEMA), statistics)
+            kept = may_match(bind(parse_filter(f"i64 {text} {other}"), SCHEMA), statistics)
             assert kept is matches, (text, other)
             flipped = any(compare(b, a) for a in _range(left) for b in _range(right))
-            assert _may_match(bind(parse_filter(f"{other} {text} i64"), SCHEMA), statistics) is flipped, (text, other)
+            assert may_match(bind(parse_filter(f"{other} {text} i64"), SCHEMA), statistics) is flipped, (text, other)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +347,7 @@ def test_file_is_kept_if_a_pair_between_the_bounds_matches(left, right):
     ],
 )  # fmt: skip
 def test_float_file_is_kept_if_a_number_or_nan_may_match(condition, kept):
-    assert _may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
+    assert may_match(bind(parse_filter(condition), ONE), Known(FULL)) is kept
 
 
 @pytest.mark.parametrize(
@@ -360,15 +359,19 @@ def test_float_file_is_kept_if_a_number_or_nan_may_match(condition, kept):
     ],
 )  # fmt: skip
 def test_file_is_kept_if_a_value_of_a_list_may_match(condition, kept):
-    statistics = Known({**FULL, ("f64",): _bounds(1.0, None, 0, 100, 3.0)})
-    assert _may_match(bind(parse_filter(condition), ONE), statistics) is kept
+    statistics = Known({**FULL, ("f64",): column_bounds(1.0, None, 0, 100, 3.0)})
+    assert may_match(bind(parse_filter(condition), ONE), statistics) is kept
 
 
 def test_call_is_evaluated_for_columns_with_a_single_value():
     def kept(condition, **bounds):
-        return _may_match(bind(parse_filter(condition), SCHEMA), Known({(name,): bounds[name] for name in bounds}))
+        return may_match(bind(parse_filter(condition), SCHEMA), Known({(name,): bounds[name] for name in bounds}))
 
-    constant, nulls, two = _bounds("Ab", "Ab", 0, 4), _bounds(None, None, 4, 4), _bounds("Ab", "b", 0, 4)
+    constant, nulls, two = (
+        column_bounds("Ab", "Ab", 0, 4),
+        column_bounds(None, None, 4, 4),
+        column_bounds("Ab", "b", 0, 4),
+    )
     assert not kept("lower(text) = 'x'", text=constant)
     assert kept("lower(text) = 'ab'", text=constant)
     assert kept("coalesce(text, 'x') = 'x'", text=nulls)
@@ -376,19 +379,19 @@ def test_call_is_evaluated_for_columns_with_a_single_value():
     nested = Known({("Nest", "Deep", "t"): constant})
     for text in ("x", "ab"):
         condition = bind(parse_filter(f"lower(Nest.Deep.t) = '{text}'"), SCHEMA)
-        assert _may_match(condition, nested) is (text == "ab")
-    few = _bounds(Decimal("0.25"), Decimal("1.25"), 0, 4)
+        assert may_match(condition, nested) is (text == "ab")
+    few = column_bounds(Decimal("0.25"), Decimal("1.25"), 0, 4)
     assert kept("small * 2 > 2.4", small=few)
     assert not kept("small * 2 > 2.5", small=few)
-    assert not kept("f64 = 0.100000001", f64=_bounds(0.0, 0.1, 0, 4))
-    narrow = _bounds(0.0, None, 0, 4)
+    assert not kept("f64 = 0.100000001", f64=column_bounds(0.0, 0.1, 0, 4))
+    narrow = column_bounds(0.0, None, 0, 4)
     assert kept("f64 = 5.5", f64=narrow)
     assert not kept("f64 = 5.5", f64=narrow._replace(upper=3.0))
     assert not kept("f64 = 5.5", f64=narrow._replace(upper_without_nan=3.0))
-    assert kept("lower(text) = 'x'", text=_bounds(None, None, 0, 4))
-    assert kept("lower(text) = 'x'", text=_bounds("Ab", "Ab", None, 4))
-    assert kept("i64 % 2 = 1", i64=_bounds(0, 5, 0, 4))
-    assert kept("lower(text) = 'x'", text=_bounds("Ab", "Ab", 1, 4))
+    assert kept("lower(text) = 'x'", text=column_bounds(None, None, 0, 4))
+    assert kept("lower(text) = 'x'", text=column_bounds("Ab", "Ab", None, 4))
+    assert kept("i64 % 2 = 1", i64=column_bounds(0, 5, 0, 4))
+    assert kept("lower(text) = 'x'", text=column_bounds("Ab", "Ab", 1, 4))
     assert not kept("lower(text) = 'ab'", text=nulls)
     assert kept("lower(text) IS NULL", text=nulls)
     assert kept("date(day) IS NULL", day=nulls)
@@ -396,11 +399,11 @@ def test_call_is_evaluated_for_columns_with_a_single_value():
     assert not kept("lower(text) IS NOT NULL", text=nulls)
     assert not kept("NOT (lower(text) = 'ab')", text=constant)
     # The call fails for the only value, so the file is kept and the read fails too.
-    assert kept("1 / i64 > 0", i64=_bounds(0, 0, 0, 4))
-    day = _bounds(19_722, 19_722, 0, 4)
+    assert kept("1 / i64 > 0", i64=column_bounds(0, 0, 0, 4))
+    day = column_bounds(19_722, 19_722, 0, 4)
     assert [kept(f"year(day) = {year}", day=day) for year in (2022, 2023, 2024)] == [False, True, False]
     last = 19_723 * 86_400_000_000_000 - 1
-    instant = _bounds(last, last, 0, 4)
+    instant = column_bounds(last, last, 0, 4)
     for column in ("instant", "wall"):
         assert [kept(f"year({column}) = {year}", **{column: instant}) for year in (2023, 2024)] == [True, False]
 
@@ -408,11 +411,11 @@ def test_call_is_evaluated_for_columns_with_a_single_value():
 @pytest.mark.parametrize("moment", ["instant", "wall"])
 def test_bounds_of_a_date_and_a_timestamp_are_not_compared(moment):
     # A second in nanoseconds is more than any number of days.
-    statistics = Known({("day",): _bounds(19_723, 19_723, 0, 1), (moment,): _bounds(10**9, 10**9, 0, 1)})
+    statistics = Known({("day",): column_bounds(19_723, 19_723, 0, 1), (moment,): column_bounds(10**9, 10**9, 0, 1)})
     for condition in ("day > {0}", "day >= {0}", "day <> {0}", "{0} < day", "{0} <= day"):
         expression = bind(parse_filter(condition.format(moment)), SCHEMA)
         assert evaluate(expression, {"day": Day(19_723), moment: Moment(10**9, ZONES[moment])}) is True
-        assert _may_match(expression, statistics)
+        assert may_match(expression, statistics)
 
 
 @pytest.mark.parametrize(
@@ -420,13 +423,13 @@ def test_bounds_of_a_date_and_a_timestamp_are_not_compared(moment):
 )
 def test_columns_of_different_types_are_compared_by_bounds(left, right):
     low, high = ("a", "b") if left == "text" else (1, 2)
-    statistics = Known({(left,): _bounds(high, high, 0, 1), (right,): _bounds(low, low, 0, 1)})
+    statistics = Known({(left,): column_bounds(high, high, 0, 1), (right,): column_bounds(low, low, 0, 1)})
     kept = "f64" in (left, right) or left == right
     expression = bind(parse_filter(f"{left} < {right}"), SCHEMA)
     if left == right:
-        assert not _may_match(expression, statistics)
+        assert not may_match(expression, statistics)
     else:
-        assert _may_match(expression, statistics) == kept
+        assert may_match(expression, statistics) == kept
 
 
 # === All bounds of a few integers, compared with all values between them ===
@@ -445,12 +448,12 @@ def test_file_is_kept_if_a_list_value_is_between_its_bounds(values: list[Any]) -
     schema = pa.schema({"a": pa.int8()})
     inside, outside = bind(col("a").is_in(values), schema), bind(Not(col("a").is_in(values)), schema)
     for span in SPANS:
-        statistics = Known({("a",): _bounds(*span)})
-        assert _may_match(inside, statistics) is any(value in values for value in within(span)), span
+        statistics = Known({("a",): column_bounds(*span)})
+        assert may_match(inside, statistics) is any(value in values for value in within(span)), span
         # A file with more than one value may have one that is not in the list.
         one = span[0] if span[0] == span[1] else None
         expected = None not in values and (one is None or one not in values)
-        assert _may_match(outside, statistics) is expected, span
+        assert may_match(outside, statistics) is expected, span
 
 
 @pytest.mark.parametrize(
@@ -471,11 +474,11 @@ def test_files_are_skipped_by_null_counts(
     nulls: int | None, rows: int | None, may_be_null: bool, may_have_a_value: bool
 ) -> None:
     schema = pa.schema({"a": pa.int8()})
-    statistics = Known({("a",): _bounds(None, None, nulls, rows)})
+    statistics = Known({("a",): column_bounds(None, None, nulls, rows)})
     for text in ("a IS NULL", "a <=> NULL"):
-        assert _may_match(bind(parse_filter(text), schema), statistics) is may_be_null, text
+        assert may_match(bind(parse_filter(text), schema), statistics) is may_be_null, text
     for text in ("a = 1", "a <> 1", "a IN (1, 2)", "a IS NOT NULL"):
-        assert _may_match(bind(parse_filter(text), schema), statistics) is may_have_a_value, text
+        assert may_match(bind(parse_filter(text), schema), statistics) is may_have_a_value, text
 
 
 TEXTS = [None, "", "a", "aa", "ab", "abz", "b", "ba"]
@@ -491,13 +494,13 @@ def test_file_is_kept_if_a_string_in_its_bounds_has_the_prefix(prefix: str) -> N
             if low is not None and high is not None and low > high:
                 continue
             between = [text for text in universe if (low is None or text >= low) and (high is None or text <= high)]
-            statistics = Known({("a",): _bounds(low, high)})
+            statistics = Known({("a",): column_bounds(low, high)})
             for expression in expressions:
                 bound = bind(expression, schema)
-                assert _may_match(bound, statistics) is any(evaluate(expression, {"a": text}) for text in between)
+                assert may_match(bound, statistics) is any(evaluate(expression, {"a": text}) for text in between)
                 is_one = low is not None and low == high
                 expected = not (is_one and evaluate(expression, {"a": low}))
-                assert _may_match(bind(Not(expression), schema), statistics) is expected
+                assert may_match(bind(Not(expression), schema), statistics) is expected
 
 
 UNKNOWN_ENDS = [(None, None), (None, 3), (0, None)]
@@ -523,13 +526,15 @@ def test_condition_without_bounds_does_not_disable_the_others(text: str) -> None
     for span in UNKNOWN_ENDS:
         for other in UNKNOWN_ENDS:
             statistics = {
-                (name,): _bounds(*(None if end is None else forms.get(name, int)(end) for end in ends))
+                (name,): column_bounds(*(None if end is None else forms.get(name, int)(end) for end in ends))
                 for name, ends in (*((name, span) for name in "adfs"), ("c", other))
             }
-            assert not _may_match(both, Known({**statistics, ("b",): _bounds(0, 5)}))
-            assert _may_match(both, Known({**statistics, ("b",): _bounds(0, 6)})) is _may_match(one, Known(statistics))
-    assert _may_match(one, Known({}))
-    assert not _may_match(both, Known({("b",): _bounds(0, 5)}))
+            assert not may_match(both, Known({**statistics, ("b",): column_bounds(0, 5)}))
+            assert may_match(both, Known({**statistics, ("b",): column_bounds(0, 6)})) is may_match(
+                one, Known(statistics)
+            )
+    assert may_match(one, Known({}))
+    assert not may_match(both, Known({("b",): column_bounds(0, 5)}))
 
 
 @pytest.mark.parametrize(
@@ -555,5 +560,5 @@ def test_condition_without_bounds_does_not_disable_the_others(text: str) -> None
 )
 def test_casts_are_skipped_by_the_bounds_of_their_column(text: str, lower: Any, upper: Any, expected: bool) -> None:
     bound = bind(parse_filter(text), pa.schema({"n": pa.decimal128(5, 1), "a": pa.int32()}))
-    statistics = _bounds(lower, upper, 0, 5)
-    assert _may_match(bound, Known({("n",): statistics, ("a",): statistics})) is expected
+    statistics = column_bounds(lower, upper, 0, 5)
+    assert may_match(bound, Known({("n",): statistics, ("a",): statistics})) is expected
