@@ -7,7 +7,7 @@ from delta_sharing_client.delta.schema import parse_schema
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.sources.contents import stated_formats
-from delta_sharing_client.table import SharedTable, VersionChanges
+from delta_sharing_client.table import SharedTable, TableDetails, VersionChanges
 
 
 def describe_table(
@@ -17,7 +17,11 @@ def describe_table(
 
     Columns of unsupported types are included, without ``nullable``. Raises the errors of ``SharedTable.metadata``.
     """
-    details = table.metadata(version=version, timestamp=timestamp)
+    return describe_details(table, table.metadata(version=version, timestamp=timestamp))
+
+
+def describe_details(table: SharedTable, details: TableDetails) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """Return the facts and columns of ``describe_table`` from the metadata of ``table``."""
     protocol = details.protocol
     is_of_response = details.response_format is not ResponseFormat.AUTO
     facts: dict[str, object] = {

@@ -48,6 +48,19 @@ class Asked:
             raise UsageError(f"Expected '{name}' to be a list of strings, found {type(value).__name__}.")
         return value
 
+    def paths(self, name: str) -> list[tuple[str, ...]]:
+        """Return a list of columns, each a name or the list of names that leads to a field of a struct; empty if the
+        value is missing."""
+        value = self._values.get(name)
+        items = [[item] if isinstance(item, str) else item for item in value] if isinstance(value, list) else None
+        if value is None:
+            return []
+        if not items or not all(isinstance(item, list) and item and all(map(_is_text, item)) for item in items):
+            if value == []:
+                return []
+            raise UsageError(f"Expected '{name}' to be a list of columns, found {type(value).__name__}.")
+        return [tuple(item) for item in items]
+
     @property
     def full_name(self) -> AssetName:
         """The full name of an asset, which the request has as a list of three parts."""
@@ -80,8 +93,7 @@ class Asked:
         request. Raises ``Mistake`` for a wrong filter, version or time.
         """
         table = self.table(client)
-        # Each is the name of a column, not a path, because names may contain dots.
-        columns = [(name,) for name in self.texts("columns")] or None
+        columns = self.paths("columns") or None
         condition = self.text("filter").strip() or None
         changes = self.number("changes")
         if columns is None and most and changes is None:
@@ -92,6 +104,10 @@ class Asked:
             if changes is not None:
                 return table.changes(changes, changes, columns=columns, filter=condition, limit=limit)
             return table.scan(columns, condition, limit, version=self.version, timestamp=self.timestamp)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 class Mistake(Exception):

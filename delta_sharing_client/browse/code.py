@@ -13,7 +13,7 @@ def programs(
     profile: str,
     table: AssetName,
     *,
-    columns: Sequence[str] = (),
+    columns: Sequence[Sequence[str]] = (),
     condition: str = "",
     version: int | str | None = None,
     timestamp: str | None = None,
@@ -23,7 +23,7 @@ def programs(
     ``profile`` is the profile's path as the user gave it; "" if the environment variable names the profile.
     """
     url = repr(f"{profile}#{table}")
-    names = [quote_name(name) for name in columns]
+    names = [".".join(map(quote_name, path)) for path in columns]
     choices = {"columns": names, "filter": condition, "version": version, "timestamp": timestamp}
     arguments = "".join(f", {name}={value!r}" for name, value in choices.items() if value not in ([], "", None))
     return {

@@ -34,6 +34,7 @@ QUESTIONS: Mapping[str, Question] = {
     "assets": assets.listed,
     "asset": assets.described,
     "table": tables.described,
+    "condition": tables.condition,
     "rows": tables.rows,
     "history": tables.history,
     "code": tables.code,

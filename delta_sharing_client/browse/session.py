@@ -34,6 +34,16 @@ class ReadyFile:
     media_type: str = "application/octet-stream"
 
 
+@dataclasses.dataclass(frozen=True)
+class PlannedRows:
+    """Rows that the page may show: those of ``plan`` from the row ``first`` on or, with ``order`` (the index of a
+    column, and whether its greatest value comes first), from the row ``first`` of this order on."""
+
+    plan: ScanPlan
+    first: int = 0
+    order: tuple[int, bool] | None = None
+
+
 class Session:
     """The state of one run. Thread-safe.
 
@@ -47,7 +57,7 @@ class Session:
         self.client = SharingClient(profile, options=QUICK)
         self.patient = SharingClient(self.client._rest.profile, options=PATIENT)
         self.downloads: dict[str, Any] = {}
-        self._plans: dict[str, ScanPlan] = {}
+        self._plans: dict[str, PlannedRows] = {}
         self._files: dict[str, ReadyFile] = {}
         self._lock = threading.Lock()
 
@@ -69,7 +79,7 @@ class Session:
 
     # === Plans ===
 
-    def keep_plan(self, plan: ScanPlan) -> str:
+    def keep_plan(self, plan: PlannedRows) -> str:
         """Keep a plan while the page shows its cost, and return a name for it. If there are many, the oldest plans are
         dropped."""
         name = secrets.token_urlsafe()
@@ -79,7 +89,7 @@ class Session:
                 del self._plans[old]
         return name
 
-    def plan(self, name: str) -> ScanPlan:
+    def plan(self, name: str) -> PlannedRows:
         """Return the plan with this name. Raises ``UsageError`` if it was dropped."""
         with self._lock:
             plan = self._plans.get(name)

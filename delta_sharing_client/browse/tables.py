@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
 
 from delta_sharing_client.browse.asked import Asked, mistakes_of
 from delta_sharing_client.browse.code import programs
+from delta_sharing_client.browse.conditions import with_value
 from delta_sharing_client.browse.session import ASKED_FROM, Session
-from delta_sharing_client.descriptions import describe_table, describe_version
-from delta_sharing_client.errors import DeltaSharingError, NotFoundError, RequestError
+from delta_sharing_client.descriptions import describe_details, describe_version
+from delta_sharing_client.errors import DeltaSharingError, NotFoundError, RequestError, UsageError
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.read_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from delta_sharing_client.sources.traits import Trait, lack
@@ -22,16 +27,43 @@ _MOST_FILES = 2_000
 
 
 def described(session: Session, asked: Asked) -> dict[str, object]:
-    """Return the facts about a table and its columns, at the chosen version or time, if any."""
+    """Return the facts about a table, its columns, and the paths of fields of structs, at the chosen version or
+    time, if any."""
+    table = asked.table(session.client)
     with mistakes_of(asked):
-        facts, columns = describe_table(asked.table(session.client), asked.version, asked.timestamp)
+        details = table.metadata(version=asked.version, timestamp=asked.timestamp)
+    facts, columns = describe_details(table, details)
     files = facts["numFiles"]
     return {
         "facts": {**facts, "version": str(facts["version"])},
         "columns": columns[:_MOST_COLUMNS],
         "columnsInAll": len(columns),
+        "fields": list(itertools.islice(_fields((), details.schema), _MOST_COLUMNS)),
         "countsRows": isinstance(files, int) and files <= _MOST_FILES,
     }
+
+
+def _fields(above: tuple[str, ...], level: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each field of a struct."""
+    for field in level:
+        if above:
+            yield (*above, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _fields((*above, field.name), field.type)
+
+
+def condition(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the request's ``filter`` and, joined by AND, a condition on the value of a cell (``with_value``).
+
+    ``column`` is a list with the column, and ``text`` the cell's text; ``isNull`` and ``negate`` are flags.
+    """
+    paths = asked.paths("column")
+    if len(paths) != 1:
+        raise UsageError(f"Expected 'column' to be a list of one column, found {len(paths)}.")
+    text = None if asked.flag("isNull") else asked.text("text")
+    with mistakes_of(asked):
+        schema = asked.table(session.client).metadata(version=asked.version, timestamp=asked.timestamp).schema
+        return {"filter": with_value(asked.text("filter"), schema, paths[0], text, is_negated=asked.flag("negate"))}
 
 
 def rows(session: Session, asked: Asked) -> dict[str, object]:
@@ -86,7 +118,7 @@ def code(session: Session, asked: Asked) -> dict[str, object]:
     programs_of = programs(
         session.profile_text,
         asked.full_name,
-        columns=asked.texts("columns"),
+        columns=asked.paths("columns"),
         condition=asked.text("filter").strip(),
         version=asked.version,
         timestamp=asked.timestamp,

@@ -16,19 +16,26 @@ def shown(table: pa.Table, **settings: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "texts", "is_number"),
+    ("values", "kind", "name", "texts"),
     [
-        ([2**63 - 1, None], pa.int64(), ["9223372036854775807", None], True),
-        ([0.5], pa.float64(), ["0.5"], True),
-        ([Decimal("1.50")], pa.decimal128(9, 2), ["1.50"], True),
-        (["a", ""], pa.string(), ["a", ""], False),
-        ([True], pa.bool_(), ["true"], False),
-        ([[1, None]], pa.list_(pa.int64()), ["[1,null]"], False),
+        ([2**63 - 1, None], pa.int64(), "long", ["9223372036854775807", None]),
+        ([0.5], pa.float64(), "double", ["0.5"]),
+        ([Decimal("1.50")], pa.decimal128(9, 2), "decimal(9,2)", ["1.50"]),
+        (["a", ""], pa.string(), "string", ["a", ""]),
+        (["a"], pa.large_string(), "string", ["a"]),
+        ([True], pa.bool_(), "boolean", ["true"]),
+        ([0], pa.timestamp("us", "UTC"), "timestamp", ["1970-01-01T00:00:00.000000Z"]),
+        ([0], pa.timestamp("ms"), "timestamp_ntz", ["1970-01-01T00:00:00.000"]),
+        ([[1, None]], pa.list_(pa.int64()), "array<long>", ["[1,null]"]),
+        ([{"a": 1}], pa.struct({"a": pa.int32()}), "struct<a: integer>", ['{"a":1}']),
+        ([[("k", 1)]], pa.map_(pa.string(), pa.int16()), "map<string, short>", ['[["k",1]]']),
+        ([1], pa.uint8(), "uint8", ["1"]),
     ],
 )
-def test_cells_have_every_digit(values: Any, kind: pa.DataType, texts: list[str | None], is_number: bool) -> None:
+def test_cells_have_every_digit(values: Any, kind: pa.DataType, name: str, texts: list[str | None]) -> None:
     found = shown(pa.table({"x": pa.array(values, kind)}))
-    assert found["columns"] == [{"name": "x", "type": str(kind), "isNumber": is_number}]
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    assert found["columns"] == [{"name": "x", "type": name, "isNumber": is_number}]
     assert (found["rows"], found["cut"], found["isMore"]) == ([[text] for text in texts], 0, False)
 
 

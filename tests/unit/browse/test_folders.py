@@ -38,7 +38,7 @@ def rows(names: list[str], values: list[list[str | None]], **more: Any) -> dict[
     return {"as": "rows", "columns": columns, "rows": values, **facts, **more}
 
 
-NUMBERS = [{"name": "n", "type": "int64", "isNumber": True}, {"name": "t", "type": "string", "isNumber": False}]
+NUMBERS = [{"name": "n", "type": "long", "isNumber": True}, {"name": "t", "type": "string", "isNumber": False}]
 TABLE = pa.table({"n": range(150), "t": ["x"] * 150})
 LOOKS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "a.txt": (b"a\xc3\xa9", text("a\u00e9")),

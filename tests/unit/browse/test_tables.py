@@ -114,7 +114,7 @@ def test_table_is_described(session: Session, monkeypatch: pytest.MonkeyPatch) -
     columns = [("a", "long"), ("b", "string")]
     shown = [{"column": name, "type": kind, "nullable": True, "comment": None} for name, kind in columns]
     assert (found["columns"], found["columnsInAll"], found["countsRows"]) == (shown, 2, True)
-    assert set(found) == {"facts", "columns", "columnsInAll", "countsRows"}
+    assert set(found) == {"facts", "columns", "columnsInAll", "fields", "countsRows"}
     for most, counts in ((22, True), (21, False)):
         monkeypatch.setattr(tables, "_MOST_FILES", most)
         assert tables.described(session, asked("long"))["countsRows"] is counts
@@ -325,7 +325,7 @@ def test_filter_that_fails_on_a_row_is_a_mistake_of_the_filter(session: Session)
 
 
 def test_damaged_file_is_no_mistake_of_the_filter(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ds.DataError("The file is damaged.")
 
     planned = previews.plan_preview(session, asked(filter="a > 1"))
