@@ -64,13 +64,14 @@ def open_orders(browser: Chromium, page: Running) -> None:
 def test_click_in_the_tree_opens_a_table(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     # The token was removed from the URL, and no script can read the cookie.
-    assert browser.run("location.href").endswith("#table/demo/shop/orders/Columns")
+    assert browser.run("location.href").endswith("#table/demo/shop/orders/Rows")
     assert "token" not in browser.run("location.href + document.cookie")
     assert browser.run("document.cookie") == ""
     assert "2,755 rows" in browser.see("#view .soft", "2,755 rows")
     summary = browser.see("#view .soft", "columns")
     for part in ("6 columns", "101.2 kB in 12 files", "version 6", "partitioned by country"):
         assert part in summary
+    browser.click("[role=tab]", "Columns")
     assert "partition" in browser.see("td.name", "country")
     assert browser.see("dl.facts", "delta.enableChangeDataFeed")
     browser.picture(pictures / "columns.png")
@@ -122,6 +123,68 @@ def test_rows_follow_the_chosen_columns_filter_and_version(browser: Chromium, pa
     browser.see(".result .soft", "of version 3")
 
 
+def cells(browser: Chromium, column: int) -> list[str]:
+    found: list[str] = browser.run(
+        f"[...document.querySelectorAll('.rows td:nth-child({column + 1})')].map((one) => one.textContent)"
+    )
+    return found
+
+
+def test_rows_are_paged_and_sorted(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.see(".result .soft", "The first 100 rows")
+    first = cells(browser, 0)
+    browser.click("button", "Next rows")
+    browser.see(".result .soft", "Rows 101 to 200")
+    assert not set(first) & set(cells(browser, 0))
+    # The focus stays where it was.
+    assert browser.run("document.activeElement.dataset.page") == "on"
+    browser.picture(pictures / "page-2.png")
+    browser.click("button", "Previous rows")
+    browser.see(".result .soft", "The first 100 rows")
+    assert cells(browser, 0) == first
+    browser.click(".title", "amount")
+    browser.see("th[aria-sort=ascending]", "amount")
+    column = browser.run("[...document.querySelectorAll('.rows th')].findIndex((one) => one.title === 'amount')")
+    amounts = [float(text) for text in cells(browser, column)]
+    assert amounts == sorted(amounts)
+    browser.press("Enter")
+    browser.see("th[aria-sort=descending]", "amount")
+    browser.picture(pictures / "sorted.png")
+    greatest = [float(text) for text in cells(browser, column)]
+    assert greatest == sorted(greatest, reverse=True)
+    assert greatest[0] > max(amounts)
+    browser.click(".title", "amount")
+    browser.wait("!document.querySelector('[aria-sort]')")
+    browser.see(".result .soft", "The first 100 rows")
+    assert cells(browser, 0) == first
+
+
+def test_a_cell_becomes_a_filter(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.click(".rows td", "US")
+    assert "country is US" in browser.see(".offered", "country is")
+    browser.picture(pictures / "cell.png")
+    browser.click("button", "Only these rows")
+    browser.wait("document.querySelector('[data-field=filter]').value === \"country = 'US'\"")
+    browser.see(".result .soft", "The first 100 rows")
+    column = browser.run("[...document.querySelectorAll('.rows th')].findIndex((one) => one.title === 'country')")
+    browser.wait(
+        f"[...document.querySelectorAll('.rows td:nth-child({column + 1})')].every((one) => one.textContent === 'US')"
+    )
+    # By keys: from the first cell to the right, and then its second button.
+    browser.run("document.querySelector('.rows td').focus()")
+    browser.press("ArrowDown", "ArrowRight", "ArrowLeft", "Enter")
+    assert browser.run("document.activeElement.textContent") == "Only these rows"
+    chosen = cells(browser, 0)[1]
+    browser.press("Tab", "Enter")
+    browser.wait("document.querySelector('[data-field=filter]').value.includes(' AND ')")
+    browser.see(".result .soft", "The first 100 rows")
+    browser.wait(
+        f"![...document.querySelectorAll('.rows td:first-child')].some((one) => one.textContent === '{chosen}')"
+    )
+
+
 def test_history_shows_bars_and_the_changes_of_a_version(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "History")
@@ -143,7 +206,7 @@ def test_history_shows_bars_and_the_changes_of_a_version(browser: Chromium, page
 def test_downloads_are_saved(browser: Chromium, page: Running, pictures: Path, form: str) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "Download")
-    assert "about 101.2 kB from 12 files, 2,755 rows, version 6" in browser.see(".result p", "The download takes")
+    assert "about 101.9 kB from 12 files, 2,755 rows, version 6" in browser.see(".result p", "The download takes")
     path = browser.take(lambda: browser.click(".formats button", form))
     assert READERS[form](path) == 2755
     assert "2,755 rows" in browser.see("#tray .how", "Handed to your browser")
@@ -294,8 +357,9 @@ def test_page_can_be_used_with_the_keyboard_alone(browser: Chromium, page: Runni
     for _ in range(3):
         browser.press("Tab")
     browser.run("document.querySelector('[role=tab][aria-selected=true]').focus()")
-    browser.press("ArrowRight")
     browser.see(".rows td")
+    browser.press("ArrowRight")
+    browser.see("td.name", "country")
     browser.press("ArrowLeft", "ArrowLeft")
     browser.see("[data-program]")
     browser.press("Tab")
@@ -357,6 +421,7 @@ def test_one_of_two_thousand_columns_is_found_and_read(
         browser.go(page.address)
         browser.click(".node", "wide")
         browser.see("#view .soft", "2,000 columns")
+        browser.click("[role=tab]", "Columns")
         browser.click("[aria-label='Filter columns']")
         browser.type("1999")
         browser.wait("document.querySelectorAll('#view tbody tr').length === 1")
@@ -485,9 +550,8 @@ def test_hostile_strings_are_shown_as_plain_text(browser: Chromium, serve: Any, 
         assert plain <= seen
         browser.run("document.getElementById('tree').scrollTop = 0")
         for name in TABLES[::20]:
-            browser.run(
-                f"location.hash = '#' + ['table', 's', 'd', {json.dumps(name)}].map(encodeURIComponent).join('/')"
-            )
+            parts = ["table", "s", "d", name, "Columns"]
+            browser.run(f"location.hash = '#' + {json.dumps(parts)}.map(encodeURIComponent).join('/')")
             browser.see("#view td.comment")
             shown = browser.run("document.querySelector('h2 bdi').textContent")
             assert shown == name or not name.isprintable()

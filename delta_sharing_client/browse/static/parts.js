@@ -168,19 +168,68 @@ export function tabs(label, list, opened, onOpen) {
   return [bar, body];
 }
 
-// A table of rows from the server, whose values are strings or null.
-export function grid(found, label = "Rows") {
+const NO_CONDITION = /^(struct|array|map|binary|variant|geo|time$)/;
+const IS_CUT = / … \([\d,]+ characters\)$/;
+
+// A table of rows from the server, whose values are strings or null. With `onSort(column)`, titles sort the rows; with
+// `onCell(column, text, negate)`, a cell offers to filter by its value.
+export function grid(found, { label = "Rows", sort = {}, onSort = null, onCell = null } = {}) {
   if (!found.columns.length) return el("p", { class: "soft" }, "There are no columns.");
-  const head = el("tr", {}, found.columns.map((one) =>
-    el("th", { scope: "col", title: shown(one.name) }, el("bdi", {}, shown(one.name) || "(no name)"), el("span", { class: "type", title: shown(one.type) }, shown(one.type)))
-  ));
+  const titles = found.columns.map((one, at) => {
+    const isSorted = sort.sort === at;
+    const name = el("bdi", {}, shown(one.name) || "(no name)");
+    const arrow = isSorted ? el("span", { class: "order", "aria-hidden": "true" }, sort.descending ? " ▼" : " ▲") : null;
+    const title = onSort && !/^(struct|array|map|variant)/.test(one.type) ? el("button", { type: "button", class: "title", "data-sort": at, onclick: () => onSort(at) }, name, arrow) : name;
+    return el("th", { scope: "col", title: shown(one.name), "aria-sort": isSorted ? (sort.descending ? "descending" : "ascending") : null }, title, el("span", { class: "type", title: shown(one.type) }, shown(one.type)));
+  });
   const body = el("tbody", {}, found.rows.map((row) => el("tr", {}, row.map((text, place) => {
     if (text === null) return el("td", { class: "null" }, "null");
     return el("td", { class: found.columns[place].isNumber ? "number" : "", title: text.length > 40 ? shown(text) : null }, el("bdi", {}, shown(text)));
   }))));
-  const table = el("table", { class: "rows" }, el("thead", {}, head), body);
+  const table = el("table", { class: "rows" }, el("thead", {}, el("tr", {}, titles)), body);
+  const offered = el("div", { class: "offered", role: "status" });
+  const open = (cell) => {
+    const at = cell.cellIndex;
+    const text = found.rows[cell.parentElement.sectionRowIndex][at];
+    offered.replaceChildren();
+    if (!onCell || NO_CONDITION.test(found.columns[at].type) || IS_CUT.test(text || "")) return;
+    const by = (words, negate) => el("button", { type: "button", onclick: () => onCell(at, text, negate).catch((error) => offered.replaceChildren(problem(error))) }, words);
+    const value = text === null ? "null" : text === "" ? "an empty text" : shown(text.length > 60 ? `${text.slice(0, 60)} …` : text);
+    offered.append(el("bdi", {}, shown(found.columns[at].name)), " is ", el("bdi", { class: "mono" }, value), ": ", by("Only these rows", false), " ", by("Without these rows", true));
+  };
   // A long value unfolds on a click.
-  body.addEventListener("click", (event) => event.target.closest("td")?.classList.toggle("whole"));
+  body.addEventListener("click", (event) => {
+    const cell = event.target.closest("td");
+    if (!cell) return;
+    cell.classList.toggle("whole");
+    move(cell, false);
+    open(cell);
+  });
+  // One cell is in the order of the tab key; arrows move between cells, and Enter opens one.
+  let here = body.querySelector("td");
+  const move = (cell, isFocused = true) => {
+    if (here) here.tabIndex = -1;
+    here = cell;
+    here.tabIndex = 0;
+    if (isFocused) here.focus();
+  };
+  if (here) here.tabIndex = 0;
+  body.addEventListener("keydown", (event) => {
+    const cell = event.target.closest("td");
+    if (!cell) return;
+    if (event.key === "Enter") {
+      cell.classList.toggle("whole");
+      open(cell);
+      offered.querySelector("button")?.focus();
+    }
+    const row = cell.parentElement;
+    const next = {
+      ArrowRight: cell.nextElementSibling, ArrowLeft: cell.previousElementSibling,
+      ArrowDown: row.nextElementSibling?.cells[cell.cellIndex], ArrowUp: row.previousElementSibling?.cells[cell.cellIndex],
+    }[event.key];
+    if (next) move(next);
+    if (next || event.key === "Enter") event.preventDefault();
+  });
   const told = [];
   if (found.rows.some((row) => row.some((text) => text !== null && text.length > 50))) {
     const whole = el("button", { type: "button", "aria-pressed": "false", onclick: () => whole.setAttribute("aria-pressed", String(table.classList.toggle("wide-values"))) }, "Show long values whole");
@@ -188,7 +237,7 @@ export function grid(found, label = "Rows") {
   }
   if (!found.rows.length) told.push(el("p", { class: "soft" }, "No rows."));
   if (found.cut) told.push(el("p", { class: "soft" }, `${count(found.cut, "long value is", "long values are")} cut; a download has them whole.`));
-  return [...told, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table)];
+  return [...told, onCell ? offered : null, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table)].filter(Boolean);
 }
 
 export function facts(pairs) {

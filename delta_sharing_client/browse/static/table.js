@@ -10,10 +10,10 @@ const MOST_BOXES = 3000;
 export function showTable(place, path, tab, onTab) {
   fill(place, "Describing the table", async (signal) => {
     const told = await ask("table", { name: path }, signal);
-    const choice = new Choice(path, told.columns);
+    const choice = new Choice(path, told.columns, told.fields);
     const names = [
-      ["Columns", () => columnsTab(told)],
       ["Rows", () => rowsTab(choice)],
+      ["Columns", () => columnsTab(told)],
       ["History", () => historyTab(path)],
       ["Download", () => downloadTab(choice)],
       ["Code", () => codeTab(choice)],
@@ -91,9 +91,15 @@ function columnsTab(told) {
 // === What to read: columns, filter, version. Rows, downloads and code share it. ===
 
 class Choice {
-  constructor(path, columns) {
+  constructor(path, columns, fields) {
     this.path = path;
-    this.names = columns.filter((one) => one.nullable !== null).map((one) => one.column);
+    const tops = columns.filter((one) => one.nullable !== null).map((one) => [one.column]);
+    this.width = tops.length;
+    // Columns and fields of structs, by the text that shows them: a field follows its column.
+    const order = new Map(tops.map(([name], at) => [name, at]));
+    this.paths = new Map([...tops, ...fields.filter(([name]) => order.has(name))]
+      .sort((one, other) => order.get(one[0]) - order.get(other[0]))
+      .map((one) => [one.join(" › "), one]));
     this.chosen = new Set();
     this.filter = "";
     this.when = "latest";
@@ -104,7 +110,7 @@ class Choice {
   values() {
     return {
       name: this.path,
-      columns: this.names.filter((name) => this.chosen.has(name)),
+      columns: [...this.paths].filter(([shownAs]) => this.chosen.has(shownAs)).map(([, path]) => path),
       filter: this.filter,
       version: this.when === "version" ? this.version : "",
       timestamp: this.when === "timestamp" ? this.timestamp : "",
@@ -146,11 +152,11 @@ class Choice {
     const title = el("summary");
     const boxes = el("div", { class: "boxes" });
     const retitle = () => {
-      const few = this.names.filter((name) => this.chosen.has(name));
-      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.names.length)}: ${few.slice(0, 6).map(shown).join(", ")}${few.length > 6 ? " …" : ""}` : this.names.length === 1 ? "The only column" : `All ${number(this.names.length)} columns`;
+      const few = [...this.paths.keys()].filter((name) => this.chosen.has(name));
+      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.width)}: ${few.slice(0, 6).map(shown).join(", ")}${few.length > 6 ? " …" : ""}` : this.width === 1 ? "The only column" : `All ${number(this.width)} columns`;
     };
     const draw = (words) => {
-      const found = this.names.filter((name) => !words || name.toLowerCase().includes(words)).slice(0, MOST_BOXES);
+      const found = [...this.paths.keys()].filter((name) => !words || name.toLowerCase().includes(words)).slice(0, MOST_BOXES);
       boxes.replaceChildren(...found.map((name) => {
         const box = el("input", { type: "checkbox" });
         box.checked = this.chosen.has(name);
@@ -184,8 +190,8 @@ function mistake(form, error) {
 
 // === Rows ===
 
-// Requests the cost first, and starts a large download only after a click.
-async function preview(values, signal, say, form = null) {
+// Requests the cost first, and starts a large download only after a click. `show(found, plan)` makes the nodes of the rows.
+async function preview(values, signal, say, show, form = null) {
   let plan;
   try {
     plan = await ask("plan", values, signal);
@@ -199,14 +205,13 @@ async function preview(values, signal, say, form = null) {
     const found = await ask("preview", { plan: plan.plan }, inner);
     if (values.changes !== undefined) changesFirst(found);
     const isPart = found.columns.length < (values.columns.length || values.inAll || 0);
-    const first = found.isMore || found.rows.length === 100 ? `The first ${count(found.rows.length, "row")}` : count(found.rows.length, "row");
-    const told = `${first}${plan.version === null ? "" : ` of version ${plan.version}`}. Planned: ${cost}; downloaded: ${size(found.read)}.`;
+    const told = `${rowsTold(found, plan)}${plan.version === null ? "" : ` of version ${plan.version}`}. Planned: ${cost}; downloaded: ${size(found.read)}.`;
     tell(told);
     return [
       el("p", { class: "soft" }, told),
       isPart ? el("p", { class: "note" }, `The table has ${number(values.inAll)} columns; the first ${number(found.columns.length)} are shown. Choose others above.`) : null,
       ...notes(plan.notes),
-      ...[grid(found)].flat(),
+      ...[show(found, plan)].flat(Infinity),
     ].filter(Boolean);
   };
   if (!plan.asks) {
@@ -214,8 +219,14 @@ async function preview(values, signal, say, form = null) {
     return read(signal);
   }
   const body = el("div");
-  body.append(el("p", { class: "note" }, `These rows download ${cost}. `, el("button", { type: "button", class: "main", onclick: () => fill(body, `Downloading ${cost}`, read) }, "Read them")));
+  const reason = values.sort === undefined ? "These rows download" : "Sorting reads all rows:";
+  body.append(el("p", { class: "note" }, `${reason} ${cost}. `, el("button", { type: "button", class: "main", onclick: () => fill(body, `Downloading ${cost}`, read) }, "Read them")));
   return body;
+}
+
+function rowsTold(found, plan) {
+  if (plan.from) return found.rows.length ? `Rows ${number(plan.from + 1)} to ${number(plan.from + found.rows.length)}` : `No rows after row ${number(plan.from)}`;
+  return found.isMore ? `The first ${count(found.rows.length, "row")}` : count(found.rows.length, "row");
 }
 
 // The columns that describe a change come before the columns of the row.
@@ -227,8 +238,51 @@ function changesFirst(found) {
 
 function rowsTab(choice) {
   const place = el("div", { class: "result" });
-  const show = () => fill(place, "Planning", (signal, say) => preview({ ...choice.values(), inAll: choice.names.length }, signal, say, form));
-  const form = choice.form("Show rows", show);
+  const state = { from: 0, sort: undefined, descending: false, version: null };
+  let focused = null;
+  const show = () => fill(place, "Planning", (signal, say) => {
+    const values = { ...choice.values(), inAll: choice.width, from: state.from, sort: state.sort, descending: state.descending };
+    return preview(values, signal, say, (found, plan) => shownRows(found, plan), form);
+  }).then(() => { if (focused) place.querySelector(focused)?.focus(); focused = null; });
+  const begin = () => {
+    Object.assign(state, { from: 0, sort: undefined, descending: false });
+    show();
+  };
+  const shownRows = (found, plan) => {
+    const isOther = state.from > 0 && plan.version !== state.version;
+    state.version = plan.version;
+    const onSort = (at) => {
+      const isSame = state.sort === at;
+      // A third click brings back the order of the table.
+      if (isSame && state.descending) Object.assign(state, { sort: undefined, descending: false });
+      else Object.assign(state, { sort: at, descending: isSame });
+      state.from = 0;
+      focused = `[data-sort="${at}"]`;
+      show();
+    };
+    const onCell = async (at, text, negate) => {
+      const { filter } = await ask("condition", { ...choice.values(), column: [[found.columns[at].name]], text: text ?? "", isNull: text === null, negate });
+      const input = form.querySelector("[data-field=filter]");
+      choice.filter = input.value = filter;
+      begin();
+      input.focus();
+    };
+    return [
+      isOther ? el("p", { class: "note" }, "The table has changed since the first page; earlier rows may be other ones now.") : null,
+      grid(found, { sort: state, onSort, onCell }),
+      pager(found, plan),
+    ];
+  };
+  const pager = (found, plan) => {
+    const step = found.rows.length;
+    const go = (to, button) => { state.from = to; focused = `[data-page=${button}]`; show(); };
+    if (!plan.from && !found.isMore) return null;
+    return el("p", { class: "pager" },
+      el("button", { type: "button", "data-page": "back", disabled: !plan.from, onclick: () => go(Math.max(0, plan.from - 100), "back") }, "Previous rows"), " ",
+      el("button", { type: "button", "data-page": "on", disabled: !found.isMore || plan.from + step > plan.mostRow, onclick: () => go(plan.from + step, "on") }, "Next rows"),
+      found.isMore && plan.from + step > plan.mostRow ? ` The page shows rows up to row ${number(plan.mostRow)}; use a filter, or download the rows.` : null);
+  };
+  const form = choice.form("Show rows", begin);
   show();
   return [form, place];
 }
@@ -293,7 +347,7 @@ function showChanges(place, path, version) {
   place.replaceChildren(el("h3", { tabindex: "-1" }, `Changes of version ${version}`), el("p", {}, "Download: ", ...buttons.flatMap((one) => [one, " "])), result);
   place.querySelector("h3").focus();
   place.scrollIntoView({ block: "start" });
-  fill(result, "Planning", (signal, say) => preview(values, signal, say));
+  fill(result, "Planning", (signal, say) => preview(values, signal, say, (found) => grid(found)));
 }
 
 // === Downloads ===
