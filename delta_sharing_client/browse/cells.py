@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from delta_sharing_client.delta.type_rows import TYPES
 from delta_sharing_client.outputs.file_formats import compact_json
-from delta_sharing_client.outputs.json_values import first_rows
+from delta_sharing_client.outputs.json_values import first_rows, json_values
 
 MOST_ROWS = 100
 MOST_COLUMNS = 200
@@ -48,6 +48,11 @@ def cells_of(
         "cut": cut,
         "isMore": is_more,
     }
+
+
+def texts_of(array: pa.Array) -> list[str | None]:
+    """Return the values of ``array`` as the page shows them; ``None`` for null."""
+    return [_text(value) for value in json_values(array)]
 
 
 def type_name(kind: pa.DataType) -> str:

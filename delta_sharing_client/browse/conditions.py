@@ -28,7 +28,7 @@ def with_value(
 
 
 def _value_is(schema: pa.Schema, path: tuple[str, ...], text: str | None, is_negated: bool) -> Expression:
-    column, kind = Column(path), _type_at(schema, path)
+    column, kind = Column(path), type_at(schema, path)
     if text is None:
         sql = f"{column} IS {'NOT ' if is_negated else ''}NULL"
     else:
@@ -50,7 +50,8 @@ def _constant(kind: pa.DataType, text: str, column: Column) -> str:
     raise UsageError(f"The page cannot write a condition for the column {column}, because of its type; type one.")
 
 
-def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    """Return the type of the column, or field of a struct, at ``path``; ``UsageError`` if there is none."""
     level: pa.DataType = pa.struct(list(schema))
     for name in path:
         index = level.get_field_index(name) if pa.types.is_struct(level) else -1

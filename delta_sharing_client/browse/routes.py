@@ -34,6 +34,8 @@ QUESTIONS: Mapping[str, Question] = {
     "assets": assets.listed,
     "asset": assets.described,
     "table": tables.described,
+    "column": tables.column,
+    "values": tables.values,
     "condition": tables.condition,
     "rows": tables.rows,
     "history": tables.history,

@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
@@ -37,11 +39,13 @@ class ReadyFile:
 @dataclasses.dataclass(frozen=True)
 class PlannedRows:
     """Rows that the page may show: those of ``plan`` from the row ``first`` on or, with ``order`` (the index of a
-    column, and whether its greatest value comes first), from the row ``first`` of this order on."""
+    column, and whether its greatest value comes first), from the row ``first`` of this order on. ``kind`` is the type
+    of the column whose values are described."""
 
     plan: ScanPlan
     first: int = 0
     order: tuple[int, bool] | None = None
+    kind: pa.DataType | None = None
 
 
 class Session:

@@ -10,12 +10,16 @@ import pyarrow as pa
 
 from delta_sharing_client.browse.asked import Asked, mistakes_of
 from delta_sharing_client.browse.code import programs
-from delta_sharing_client.browse.conditions import with_value
-from delta_sharing_client.browse.session import ASKED_FROM, Session
+from delta_sharing_client.browse.column_facts import facts_of, stated_facts
+from delta_sharing_client.browse.conditions import type_at, with_value
+from delta_sharing_client.browse.session import ASKED_FROM, PlannedRows, Session
 from delta_sharing_client.descriptions import describe_details, describe_version
 from delta_sharing_client.errors import DeltaSharingError, NotFoundError, RequestError, UsageError
+from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.read_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.sources.choosing import source_of
 from delta_sharing_client.sources.traits import Trait, lack
 from delta_sharing_client.table import SharedTable
 
@@ -52,18 +56,50 @@ def _fields(above: tuple[str, ...], level: Iterable[pa.Field]) -> Iterator[tuple
             yield from _fields((*above, field.name), field.type)
 
 
+def column(session: Session, asked: Asked) -> dict[str, object]:
+    """Return what the log states about one column, as long as no filter is set, and what reading its values costs;
+    ``plan`` is the name that ``values`` needs."""
+    path = _only_column(asked)
+    table = asked.table(session.client)
+    text = asked.text("filter").strip() or None
+    with mistakes_of(asked):
+        kind = type_at(table.metadata(version=asked.version, timestamp=asked.timestamp).schema, path)
+        scan = table.scan([path], text, version=asked.version, timestamp=asked.timestamp)
+        plan = scan.plan()
+    stated = None
+    if text is None:
+        source = source_of(table.rest.for_read(table.options), table.name, table.options)
+        stated = stated_facts(source, scan.request, path, kind)
+    needed = expected_bytes(plan)
+    facts = {"stated": stated, "bytes": needed, "files": len(plan.tasks), "asks": needed > ASKED_FROM}
+    return {**facts, "plan": session.keep_plan(PlannedRows(plan, kind=kind))}
+
+
+def values(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the facts about the values of a planned column."""
+    planned = session.plan(asked.text("plan"))
+    assert planned.kind is not None, "the page asks for the values of a column"
+    with Batches(planned.plan, ScanReport()) as batches:
+        return facts_of(batches, planned.kind)
+
+
+def _only_column(asked: Asked) -> tuple[str, ...]:
+    paths = asked.paths("column")
+    if len(paths) != 1:
+        raise UsageError(f"Expected 'column' to be a list of one column, found {len(paths)}.")
+    return paths[0]
+
+
 def condition(session: Session, asked: Asked) -> dict[str, object]:
     """Return the request's ``filter`` and, joined by AND, a condition on the value of a cell (``with_value``).
 
     ``column`` is a list with the column, and ``text`` the cell's text; ``isNull`` and ``negate`` are flags.
     """
-    paths = asked.paths("column")
-    if len(paths) != 1:
-        raise UsageError(f"Expected 'column' to be a list of one column, found {len(paths)}.")
+    path = _only_column(asked)
     text = None if asked.flag("isNull") else asked.text("text")
     with mistakes_of(asked):
         schema = asked.table(session.client).metadata(version=asked.version, timestamp=asked.timestamp).schema
-        return {"filter": with_value(asked.text("filter"), schema, paths[0], text, is_negated=asked.flag("negate"))}
+        return {"filter": with_value(asked.text("filter"), schema, path, text, is_negated=asked.flag("negate"))}
 
 
 def rows(session: Session, asked: Asked) -> dict[str, object]:

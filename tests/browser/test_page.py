@@ -185,6 +185,23 @@ def test_a_cell_becomes_a_filter(browser: Chromium, page: Running, pictures: Pat
     )
 
 
+def test_columns_have_statistics(browser: Chromium, page: Running, pictures: Path) -> None:
+    open_orders(browser, page)
+    browser.click("[role=tab]", "Columns")
+    browser.click("button", "Statistics of amount")
+    assert "2,755" in browser.see(".facts-of-column dl", "Rows")
+    browser.click("button", "Read the values")
+    assert browser.see(".facts-of-column dl", "Different values")
+    browser.wait("document.querySelectorAll('.facts-of-column tbody tr').length > 20")
+    browser.picture(pictures / "statistics.png")
+    browser.run("document.getElementById('view').scrollTop = 10000")
+    browser.picture(pictures / "histogram.png")
+    browser.click("button", "Statistics of country")
+    browser.click("button", "Read the values")
+    assert "DE" in browser.see(".facts-of-column td", "DE")
+    browser.picture(pictures / "values.png")
+
+
 def test_history_shows_bars_and_the_changes_of_a_version(browser: Chromium, page: Running, pictures: Path) -> None:
     open_orders(browser, page)
     browser.click("[role=tab]", "History")

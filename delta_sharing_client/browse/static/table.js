@@ -13,7 +13,7 @@ export function showTable(place, path, tab, onTab) {
     const choice = new Choice(path, told.columns, told.fields);
     const names = [
       ["Rows", () => rowsTab(choice)],
-      ["Columns", () => columnsTab(told)],
+      ["Columns", () => columnsTab(told, choice)],
       ["History", () => historyTab(path)],
       ["Download", () => downloadTab(choice)],
       ["Code", () => codeTab(choice)],
@@ -53,9 +53,10 @@ function heading(path, told) {
 
 // === Columns ===
 
-function columnsTab(told) {
+function columnsTab(told, choice) {
   const { facts: about, columns, columnsInAll } = told;
   const partitions = new Set(about.partitionColumns);
+  const place = el("section", { class: "facts-of-column", "aria-live": "polite" });
   const body = el("tbody");
   const draw = (words) => {
     const found = columns.filter((one) => !words || `${one.column}\n${one.comment || ""}`.toLowerCase().includes(words));
@@ -64,10 +65,11 @@ function columnsTab(told) {
         el("td", { class: "name" }, el("bdi", {}, shown(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
         el("td", { class: "type" }, shown(one.type)),
         el("td", { class: "still" }, one.nullable === null ? "" : one.nullable ? "yes" : "never"),
-        el("td", { class: "comment" }, shownLines(one.comment || ""))
+        el("td", { class: "comment" }, shownLines(one.comment || "")),
+        el("td", {}, one.nullable === null ? null : el("button", { type: "button", "aria-label": `Statistics of ${shown(one.column)}`, onclick: () => statistics(place, choice, [one.column]) }, "Statistics"))
       )
     ));
-    if (!found.length) body.append(el("tr", {}, el("td", { colspan: "4" }, columns.length ? "No column has this text." : "The table has no columns.")));
+    if (!found.length) body.append(el("tr", {}, el("td", { colspan: "5" }, columns.length ? "No column has this text." : "The table has no columns.")));
   };
   const filter = el("input", { type: "search", placeholder: "Filter columns", "aria-label": "Filter columns", oninput: (event) => draw(event.target.value.trim().toLowerCase()) });
   draw("");
@@ -76,7 +78,8 @@ function columnsTab(told) {
     columns.length > 10 ? el("p", {}, filter) : null,
     columnsInAll > columns.length ? el("p", { class: "note" }, `The first ${number(columns.length)} of ${number(columnsInAll)} columns are listed.`) : null,
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Columns" },
-      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null?", "Comment"].map((text) => el("th", { scope: "col" }, text)))), body)),
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null?", "Comment", ""].map((text) => el("th", { scope: "col" }, text)))), body)),
+    place,
     el("h3", {}, "Properties"),
     facts([
       ["Table format", about.formats.join(", ")],
@@ -86,6 +89,57 @@ function columnsTab(told) {
       ...properties,
     ]),
   ];
+}
+
+// Facts about one column for the rows of the chosen filter: first what the log states, then, after a click, its values.
+function statistics(place, choice, path) {
+  const result = el("div");
+  const title = el("h3", { tabindex: "-1" }, "Statistics of ", el("bdi", {}, shown(path.join(" › "))));
+  place.replaceChildren(title, choice.filter.trim() ? el("p", { class: "soft" }, `Of the rows for which ${shown(choice.filter.trim())}.`) : "", result);
+  place.scrollIntoView({ block: "nearest" });
+  title.focus();
+  fill(result, "Asking the log", async (signal) => {
+    const planned = await ask("column", { ...choice.values(), column: [path] }, signal);
+    const values = el("div");
+    const cost = `about ${size(planned.bytes)} from ${count(planned.files, "file")}`;
+    const read = () => fill(values, `Downloading ${cost}`, async (inner) => shownFacts(await ask("values", { plan: planned.plan }, inner)));
+    values.append(el("p", {}, el("button", { type: "button", class: planned.asks ? "" : "main", onclick: read }, `Read the values (${cost})`)));
+    const { stated } = planned;
+    const isStated = stated && Object.values(stated).some((value) => value !== null);
+    return [
+      isStated ? facts([
+        ["Rows", stated.rows === null ? null : number(stated.rows)],
+        ["Nulls", stated.nulls === null ? null : number(stated.nulls)],
+        ["At least", stated.lower],
+        ["At most", stated.upper],
+      ]) : el("p", { class: "soft" }, stated ? "The log states nothing about this column." : "The log states nothing about filtered rows."),
+      isStated ? el("p", { class: "soft" }, "Stated by the log; nothing was downloaded.") : null,
+      values,
+    ];
+  });
+}
+
+function shownFacts(found) {
+  const most = Math.max(...(found.bars || []).map(([, share]) => share), ...found.values.map(([, times]) => times));
+  const bar = (share) => {
+    const node = el("div", { class: "bar" });
+    node.style.width = `${(100 * share) / most}%`;
+    return el("div", { class: "track" }, node);
+  };
+  const rows = (list, titles) => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": titles[0] },
+    el("table", {}, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, list)));
+  tell("The values are read.");
+  return [
+    facts([
+      ["Rows", number(found.rows)],
+      ["Nulls", `${number(found.nulls)}${found.rows ? ` (${((100 * found.nulls) / found.rows).toFixed(1)}%)` : ""}`],
+      ["Different values", found.different === null ? null : `${found.isEstimate ? "about " : ""}${number(found.different)}`],
+      ["Least", found.least],
+      ["Greatest", found.greatest],
+    ]),
+    found.values.length ? rows(found.values.map(([text, times]) => el("tr", {}, el("td", {}, el("bdi", {}, text === "" ? "(empty text)" : shown(text))), el("td", { class: "amount" }, number(times)), el("td", {}, bar(times)))), ["Most frequent values", "Rows", ""]) : null,
+    found.bars ? rows(found.bars.map(([from, share]) => el("tr", {}, el("td", { class: "amount" }, shown(from)), el("td", { class: "amount" }, `${(100 * share).toFixed(1)}%`), el("td", {}, bar(share)))), ["From", "Share", ""]) : null,
+  ].filter(Boolean);
 }
 
 // === What to read: columns, filter, version. Rows, downloads and code share it. ===

@@ -22,6 +22,7 @@ from delta_sharing_client.browse import previews, tables
 from delta_sharing_client.browse.asked import Asked, Mistake
 from delta_sharing_client.browse.session import Session
 from delta_sharing_client.browse.sorted_rows import first_sorted
+from tests.quota import meets, met
 
 NAN = float("nan")
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=datetime.timezone.utc)
@@ -112,8 +113,9 @@ def test_sorted_pages_have_the_order_of_pandas(session: Session, is_descending: 
     assert found == expected.astype(str).to_numpy().tolist()
 
 
+@meets(ties=10, nan=5, null=5, cut=10)
 @given(
-    st.lists(st.lists(st.none() | st.floats(allow_nan=True), max_size=9), max_size=6),
+    st.lists(st.lists(st.none() | st.sampled_from([NAN, 0.5, 1.0]) | st.floats(), max_size=9), max_size=6),
     st.booleans(),
     st.integers(0, 12),
 )
@@ -127,6 +129,10 @@ def test_first_sorted_is_the_head_of_a_stable_sort(parts: list[list[Any]], is_de
     numbers.sort(key=lambda at: -frame["x"][at] if is_descending else frame["x"][at])
     nans = [at for at, x in enumerate(frame["x"]) if x is not None and math.isnan(x)]
     nulls = [at for at, x in enumerate(frame["x"]) if x is None]
+    met("ties", len({frame["x"][at] for at in numbers}) < len(numbers))
+    met("nan", nans[:rows])
+    met("null", nulls and len(nulls) < len(frame))
+    met("cut", 0 < rows < len(frame))
     assert found["at"].to_pylist() == [*numbers, *nans, *nulls][:rows]
 
 
