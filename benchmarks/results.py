@@ -1,4 +1,4 @@
-"""Stores results in ``results.json``, and creates ``RESULTS.md`` and ``results.svg`` from the stored figures alone."""
+"""Stores results in ``results.json``, and creates ``RESULTS.md`` and ``results.svg`` only from the stored figures."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class PendingQuery:
 
 
 class AsyncQueries:
-    """The accepted queries, of which only a limited number is kept. Thread-safe."""
+    """The newest accepted queries, up to a limit. Thread-safe."""
 
     def __init__(self, polls: int) -> None:
         self._polls = polls

@@ -92,7 +92,7 @@ class FaultProxy:
         self._lock = threading.Lock()
 
     def set_fault(self, text: str) -> None:
-        """Activate a fault, ``NAME[=VALUE][:COUNT]``, with ``@api`` for listings alone or ``@data`` for objects."""
+        """Activate a fault, ``NAME[=VALUE][:COUNT]``, with ``@api`` only for listings or ``@data`` only for objects."""
         self.faults.set(parse(text))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

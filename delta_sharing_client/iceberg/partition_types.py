@@ -58,7 +58,7 @@ class PartitionTypes:
         """Return the function that decodes the partition values of a manifest, by the ids of the partition fields.
 
         ``stored`` has the types in the manifest. Values have the forms of ``delta.statistics.ColumnBounds``; those of a
-        field without a known type are left as they are, but for dates, times and decimals.
+        field without a known type are left as they are, except dates, times and decimals.
         """
         converts: list[tuple[str, Convert]] = []
         for place, field in enumerate(self.specs[spec_id].fields):

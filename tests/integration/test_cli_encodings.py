@@ -92,7 +92,7 @@ def test_output_has_escapes_of_missing_characters(
     _, expected, _ = output(["-p", profile, *words], "utf-8", monkeypatch)
     assert words[0] in ("count", "files") or not expected.isascii()
     if words[0] in BYTES and "--explain" not in words:
-        # Rows are bytes of a file format, which is always UTF-8.
+        # The commands that write rows always write UTF-8.
         code, out, _ = output(["-p", profile, *words], encoding, monkeypatch, bytes_as="utf-8")
         assert (code, out) == (0, expected)
         return

@@ -1,7 +1,7 @@
 """Every type of ``docs/types.md`` has in every output the documented dtype, which does not depend on the returned rows.
 
 There is one table for each type. Its column has ordinary values, has no rows, has only nulls, or is missing from an old
-file; partition values are tested for types that allow them. It is read alone and inside struct, array and map.
+file; partition values are tested for types that allow them. It is read as a column and inside struct, array and map.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # Calls that only copy or convert their argument.
 COPIES = ("bytes", "dict", "frozenset", "iter", "list", "memoryview", "set", "str", "tuple")
-# Calls whose text is for people.
+# Calls whose arguments are messages: their text is not mutated.
 TOLD = re.compile(r"(^|\.)(warn|debug|info|warning|\w+(Error|Warning))$")
 # Matches a key, a name or a unit, but no sentence or part of a sentence.
 NAME = re.compile(r"[A-Za-z_][\w.:=-]*")

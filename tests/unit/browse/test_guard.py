@@ -1,4 +1,4 @@
-"""The guard of the page passes on the requests of the page alone, and restricts every response."""
+"""The guard passes on only the page's own requests, and restricts every response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's server opens in a graphical browser alone, ends by signals, and says nothing about requests."""
+"""The page opens only in a graphical browser; its server ends after a signal, and logs no requests."""
 
 from __future__ import annotations
 

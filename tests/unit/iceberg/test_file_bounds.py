@@ -64,7 +64,7 @@ def reason(text: str, file: File, *, has_statistics: bool = True) -> Skipped | N
 def test_file_is_skipped_if_its_bounds_exclude_every_row(text: str, is_skipped: bool) -> None:
     file = file_of(lower=longs(b=2), upper=longs(b=5), null_counts={7: 0})
     assert reason(text, file) is (Skipped.BY_STATISTICS if is_skipped else None)
-    # Statistics that may be another column's skip nothing.
+    # If the statistics may belong to another column, no file is skipped.
     assert reason(text, file, has_statistics=False) is None
 
 

@@ -217,7 +217,7 @@ def test_newest_protocol_and_metadata_decide_which_times_apply(tmp_path: Path, r
 def test_error_names_a_commit_whose_timestamp_is_unreadable(tmp_path: Path) -> None:
     _enabled_at_two(tmp_path)
     log = tmp_path / "table" / "_delta_log"
-    # Commit 3 has protocol and metadata, so commit 2 is opened for its timestamp alone.
+    # Commit 3 has protocol and metadata, so commit 2 is opened only for its timestamp.
     (log / f"{3:020}.json").write_bytes((log / f"{2:020}.json").read_bytes())
     (log / f"{2:020}.json").unlink()
     (log / f"{2:020}.json").mkdir()
