@@ -28,12 +28,14 @@ import delta_sharing_client.forks as _forks
 import delta_sharing_client.tracebacks as _tracebacks
 
 if TYPE_CHECKING:
+    from delta_sharing_client.assets.directory import AsyncFileListing as AsyncFileListing
     from delta_sharing_client.assets.download import Download as Download
     from delta_sharing_client.assets.model import Model as Model
     from delta_sharing_client.assets.model import ModelVersion as ModelVersion
     from delta_sharing_client.assets.skill import Skill as Skill
     from delta_sharing_client.assets.volume import Volume as Volume
     from delta_sharing_client.client import SharingClient as SharingClient
+    from delta_sharing_client.delta.actions import Protocol as Protocol
     from delta_sharing_client.errors import AuthError as AuthError
     from delta_sharing_client.errors import DataError as DataError
     from delta_sharing_client.errors import DeltaSharingError as DeltaSharingError
@@ -77,24 +79,32 @@ if TYPE_CHECKING:
     from delta_sharing_client.options import ResponseFormat as ResponseFormat
     from delta_sharing_client.options import TableFormat as TableFormat
     from delta_sharing_client.options import VariantAs as VariantAs
+    from delta_sharing_client.outputs.dataset import SharedDataset as SharedDataset
+    from delta_sharing_client.plan.tasks import ScanPlan as ScanPlan
+    from delta_sharing_client.predicates.tree import ColumnBuilder as ColumnBuilder
     from delta_sharing_client.predicates.tree import Expression as Expression
     from delta_sharing_client.predicates.tree import col as col
     from delta_sharing_client.protocol.activation import activate as activate
+    from delta_sharing_client.protocol.names import AssetName as AssetName
     from delta_sharing_client.protocol.names import Schema as Schema
     from delta_sharing_client.protocol.names import Share as Share
     from delta_sharing_client.protocol.names import Table as Table
     from delta_sharing_client.protocol.profile import Profile as Profile
     from delta_sharing_client.replica import Replica as Replica
+    from delta_sharing_client.run.batches import AsyncBatches as AsyncBatches
+    from delta_sharing_client.run.batches import Batches as Batches
     from delta_sharing_client.run.partitions import Partition as Partition
     from delta_sharing_client.scans import Changes as Changes
     from delta_sharing_client.scans import Scan as Scan
     from delta_sharing_client.table import SharedTable as SharedTable
     from delta_sharing_client.table import TableDetails as TableDetails
+    from delta_sharing_client.table import VersionChanges as VersionChanges
 
 __version__ = "0.2.0.dev0"
 
 # These modules are imported lazily: a Spark executor needs no pandas, and `delta-sharing --help` needs none of them.
 _HOMES = {
+    "delta_sharing_client.assets.directory": ("AsyncFileListing",),
     "delta_sharing_client.assets.download": ("Download",),
     "delta_sharing_client.assets.model": ("Model", "ModelVersion"),
     "delta_sharing_client.assets.skill": ("Skill",),
@@ -117,7 +127,7 @@ _HOMES = {
         "UsageError",
     ),
     "delta_sharing_client.follow.steps": ("Follow", "FollowedChanges"),
-    "delta_sharing_client.protocol.names": ("Schema", "Share", "Table"),
+    "delta_sharing_client.protocol.names": ("AssetName", "Schema", "Share", "Table"),
     "delta_sharing_client.loaders": (
         "add_spark_jar",
         "write_spark_jar",
@@ -146,15 +156,19 @@ _HOMES = {
         "TableFormat",
         "VariantAs",
     ),
-    "delta_sharing_client.predicates.tree": ("Expression", "col"),
+    "delta_sharing_client.predicates.tree": ("ColumnBuilder", "Expression", "col"),
     "delta_sharing_client.protocol.activation": ("activate",),
     "delta_sharing_client.protocol.profile": ("Profile",),
     "delta_sharing_client.scans": ("Changes", "Scan"),
     "delta_sharing_client.replica": ("Replica",),
     "delta_sharing_client.run.partitions": ("Partition",),
+    "delta_sharing_client.run.batches": ("AsyncBatches", "Batches"),
+    "delta_sharing_client.plan.tasks": ("ScanPlan",),
+    "delta_sharing_client.outputs.dataset": ("SharedDataset",),
+    "delta_sharing_client.delta.actions": ("Protocol",),
     "delta_sharing_client.fetch.report": ("Progress", "ScanReport"),
     "delta_sharing_client.fetch.place": ("StoredFile",),
-    "delta_sharing_client.table": ("SharedTable", "TableDetails"),
+    "delta_sharing_client.table": ("SharedTable", "TableDetails", "VersionChanges"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -83,6 +83,14 @@ for batch in scan.to_batches(): print(batch)
 with scan.to_batches() as opened: next(opened)
 for part in scan.partitions(3): print(sum(batch.num_rows for batch in part.read()))
 report: ds.ScanReport | None = scan.report
+plan: ds.ScanPlan = scan.plan()
+own_batches: ds.Batches = scan.to_batches()
+dataset: ds.SharedDataset = scan.to_dataset()
+asynchronous: ds.AsyncBatches = scan.to_batches_async()
+changed: list[ds.VersionChanges] = table.history()
+protocol: ds.Protocol = table.protocol()
+column: ds.ColumnBuilder = ds.col("a")
+name: ds.AssetName = table.name
 
 for step in table.follow("cursor", trigger="available-now"): step.commit()
 steps: ds.Follow = table.follow(path, starting_version="latest", every=10)

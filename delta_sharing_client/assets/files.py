@@ -15,10 +15,10 @@ from delta_sharing_client.local_paths import expanded
 
 if TYPE_CHECKING:
     import pyspark.sql
+    from fsspec import AbstractFileSystem
 
     from delta_sharing_client.assets.directory import AsyncFileListing, Directory
     from delta_sharing_client.assets.download import Download
-    from delta_sharing_client.assets.filesystem import AssetFileSystem
     from delta_sharing_client.fetch.place import StoredFile
 
 
@@ -139,7 +139,7 @@ class FileAsset(Asset):
                 f"{self._ref}; pass the encoding of the file, or use read_bytes()."
             ) from None
 
-    def filesystem(self) -> AssetFileSystem:
+    def filesystem(self) -> AbstractFileSystem:
         """Return the directory as a read-only fsspec file system, for pandas, Polars, DuckDB, ``pyarrow.dataset`` and
         others.
 

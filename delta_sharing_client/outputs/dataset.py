@@ -70,7 +70,7 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         batch_size: int = _BATCH_ROWS,
         **options: object,
     ) -> SharedScanner | pads.Scanner:
-        """Return a scanner, which sends requests when it is read.
+        """Return a scanner, which sends requests when it is read. Errors as for ``Scan.to_arrow``.
 
         Parameters
         ----------
@@ -89,15 +89,16 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return pads.Scanner.from_batches(own.to_reader(), **options) if options else own
 
     def to_batches(self, columns: Any = None, filter: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
-        """Return the rows as an iterator of record batches; parameters as in ``scanner``."""
+        """Return the rows as an iterator of record batches; parameters as in ``scanner``. Errors as for
+        ``Scan.to_batches``."""
         return self._scanner(columns, filter, **options).to_batches()
 
     def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
-        """Return the rows as a table; parameters as in ``scanner``."""
+        """Return the rows as a table; parameters as in ``scanner``. Errors as for ``Scan.to_arrow``."""
         return self._scanner(columns, filter, **options).to_table()
 
     def head(self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:  # noqa: A002
-        """Return the first ``num_rows`` rows; reads no more than needed for them."""
+        """Return the first ``num_rows`` rows; reads no more than needed for them. Errors as for ``Scan.to_arrow``."""
         if self._joined(filter) is None:
             limit = self._read.limit_rows
             limited = self._read.limit(num_rows if limit is None else min(num_rows, limit))
@@ -105,11 +106,12 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._scanner(columns, filter, **options).head(num_rows)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002
-        """Return the number of rows; without a filter, from the log if it states them. Other options have no effect."""
+        """Return the number of rows; without a filter, from the log if it states them. Other options have no effect.
+        Errors as for ``Scan.count``."""
         return self._read.count() if self._joined(filter) is None else self._scanner([], filter).count_rows()
 
     def filter(self, expression: pc.Expression) -> SharedDataset:
-        """Return a dataset of the rows for which ``expression`` is also true."""
+        """Return a dataset of the rows for which ``expression`` is also true. Errors as for ``scanner``."""
         return type(self)(self._read, self._joined(expression))
 
     def replace_schema(self, schema: pa.Schema) -> SharedDataset:
@@ -120,7 +122,8 @@ class SharedDataset(pads.FileSystemDataset):  # type: ignore[misc]
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[SharedFragment]:  # noqa: A002
         """Yield one fragment, which reads all rows; DataFusion calls this method. It is not one of pyarrow's fragments,
-        which would ignore deletion vectors. ``Scan.partitions`` returns parts of similar size."""
+        which would ignore deletion vectors. ``Scan.partitions`` returns parts of similar size. Errors as for
+        ``scanner``."""
         yield SharedFragment(self if filter is None else self.filter(filter))
 
     def join(self, *_: object, **__: object) -> Any:

@@ -317,6 +317,7 @@ class Plan(abc.ABC):
 
     @property
     def output_schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
         return self.context.output_schema
 
     @property
@@ -346,8 +347,10 @@ class Plan(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan(Plan):
-    """The files to read, in the order of their rows, and why others are skipped; ``plan_seconds`` is the time that
-    planning took.
+    """What a read will read, and why it skips the other files; it is shown as a table in notebooks.
+
+    ``tasks`` are the files to read, in the order of their rows, and ``skipped`` counts the others. ``plan_seconds`` is
+    the time that planning took; ``limit``, ``access``, ``table_files`` and ``notes`` as in ``Plan``.
     """
 
     tasks: Sequence[FileTask]

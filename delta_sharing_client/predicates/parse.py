@@ -94,7 +94,7 @@ def _condition(item: object) -> Expression:
         raise UsageError(f"A condition must be a tuple (column, operator, value); found {item!r}.")
     name, op, value = item
     if isinstance(name, ColumnBuilder):
-        column: Operand = name.operand
+        column: Operand = name._operand
     elif isinstance(name, (str, tuple)):
         column = Column(parse_path(name))
     else:
@@ -111,7 +111,7 @@ def _comparison(op: Op) -> Callable[[Operand, Any], Expression]:
 
 def _operand(column: Operand, value: Any) -> Operand:
     if isinstance(value, ColumnBuilder):
-        return value.operand
+        return value._operand
     if isinstance(value, (list, tuple, set, frozenset)):
         raise UsageError(
             f"The column '{column}' is compared with a {type(value).__name__}. Use 'in' for a list of values."

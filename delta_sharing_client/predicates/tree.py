@@ -408,7 +408,7 @@ def as_expression(value: object) -> Expression:
     if isinstance(value, Expression):
         return value
     if isinstance(value, ColumnBuilder):
-        return Comparison(Op.EQ, value.operand, Literal(True))
+        return Comparison(Op.EQ, value._operand, Literal(True))
     if isinstance(value, bool):
         return Literal(value)
     raise UsageError(f"A condition such as col('a') > 1 was expected; found {type(value).__name__}.")
@@ -422,28 +422,28 @@ def _regex_quote(char: str) -> str:
 
 
 def _comparing(op: Op) -> Callable[[ColumnBuilder, object], Comparison]:
-    return lambda self, other: Comparison(op, self.operand, _operand(other))
+    return lambda self, other: Comparison(op, self._operand, _operand(other))
 
 
 def _computing(name: str) -> tuple[Callable[[ColumnBuilder, object], ColumnBuilder], ...]:
     """Return the methods for an operator with a column on its left, and on its right."""
     return (
-        lambda self, other: ColumnBuilder(call(name, self.operand, _operand(other))),
-        lambda self, other: ColumnBuilder(call(name, _operand(other), self.operand)),
+        lambda self, other: ColumnBuilder(call(name, self._operand, _operand(other))),
+        lambda self, other: ColumnBuilder(call(name, _operand(other), self._operand)),
     )
 
 
 class ColumnBuilder:
     """The result of :func:`col`: supports arithmetic, functions, and comparisons, which return predicates.
 
-    A column builder that is used as a condition must be boolean. ``operand`` is its node in the predicate tree.
+    A column builder that is used as a condition must be boolean.
     """
 
-    __slots__ = ("operand",)
+    __slots__ = ("_operand",)
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, operand: Operand) -> None:
-        self.operand = operand
+        self._operand = operand
 
     __eq__ = _comparing(Op.EQ)  # type: ignore[assignment]
     __ne__ = _comparing(Op.NE)  # type: ignore[assignment]
@@ -480,10 +480,10 @@ class ColumnBuilder:
         raise AttributeError(f"{self!r} has no {name!r}{advice}.", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return f"col({str(self.operand)!r})" if isinstance(self.operand, Column) else str(self.operand)
+        return f"col({str(self._operand)!r})" if isinstance(self._operand, Column) else str(self._operand)
 
     def _call(self, name: str, *others: object) -> ColumnBuilder:
-        return ColumnBuilder(call(name, self.operand, *map(_operand, others)))
+        return ColumnBuilder(call(name, self._operand, *map(_operand, others)))
 
     def lower(self) -> ColumnBuilder:
         """Return the string in lower case."""
@@ -521,7 +521,7 @@ class ColumnBuilder:
         name, *digits = match.groups() if match else ("", None)
         if name not in functions.CASTS or (digits[0] and not functions.ROWS[name].defaults):
             raise UsageError(f"The type of a cast must be one of {', '.join(functions.CASTS)}; found {type_name!r}.")
-        return ColumnBuilder(cast(self.operand, name, *(int(digit) for digit in digits if digit)))
+        return ColumnBuilder(cast(self._operand, name, *(int(digit) for digit in digits if digit)))
 
     def coalesce(self, *others: object) -> ColumnBuilder:
         """Return the first non-null value of this column and ``others`` (columns or values)."""
@@ -529,15 +529,15 @@ class ColumnBuilder:
 
     def is_in(self, values: Iterable[object]) -> Expression:
         """Return ``column IN (values)``: an empty list matches nothing; with a ``None`` in it, a miss is unknown."""
-        return membership(self.operand, values)
+        return membership(self._operand, values)
 
     def is_null(self) -> Expression:
         """Return ``column IS NULL``."""
-        return IsNull(self.operand)
+        return IsNull(self._operand)
 
     def is_not_null(self) -> Expression:
         """Return ``column IS NOT NULL``."""
-        return Not(IsNull(self.operand))
+        return Not(IsNull(self._operand))
 
     def between(self, low: object, high: object) -> Expression:
         """Return ``column BETWEEN low AND high``, both ends included."""
@@ -545,19 +545,19 @@ class ColumnBuilder:
 
     def like(self, pattern: str, escape: str = "\\") -> Expression:
         """Return ``column LIKE pattern``: ``%`` matches any text, ``_`` one character."""
-        return Like(self.operand, pattern, escape)
+        return Like(self._operand, pattern, escape)
 
     def ilike(self, pattern: str, escape: str = "\\") -> Expression:
         """Return ``column ILIKE pattern``: ``LIKE`` with string and pattern in lower case."""
-        return Like(call("lower", self.operand), pattern.lower(), escape)
+        return Like(call("lower", self._operand), pattern.lower(), escape)
 
     def starts_with(self, prefix: str) -> Expression:
         """Return the test of whether the string starts with ``prefix``."""
-        return StartsWith(self.operand, prefix)
+        return StartsWith(self._operand, prefix)
 
     def equals_null_safe(self, other: object) -> Expression:
         """Return ``column <=> other``: null equals null, and the result is never unknown."""
-        return NullSafeEqual(self.operand, _operand(other))
+        return NullSafeEqual(self._operand, _operand(other))
 
 
 # Names of column methods in other libraries, and what to write here.
@@ -606,7 +606,7 @@ def membership(column: Operand, values: Iterable[object]) -> Expression:
 
 def _operand(value: object) -> Operand:
     if isinstance(value, ColumnBuilder):
-        return value.operand
+        return value._operand
     return Literal(normalise(value))
 
 

@@ -254,7 +254,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._news.put(asyncio.CancelledError())
 
     def cancel(self) -> None:
-        """Like ``close``, without waiting for the end."""
+        """Like ``close``, without waiting for the end: a later call gets a ``UsageError``."""
         self._set_closed()
         self._read.cancel()
 
@@ -330,7 +330,7 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
         self._mail = _Mail(self._consumer.bell)
 
     async def schema(self) -> pa.Schema:
-        """Return the Arrow schema of every batch; sends a request if necessary."""
+        """Return the Arrow schema of every batch; sends a request if necessary. Errors as for ``Scan.schema``."""
         if self._read is not None:
             return self._read.context.output_schema
         with self._consumer.turn():
@@ -383,7 +383,8 @@ class AsyncBatches(AsyncIterator[pa.RecordBatch]):
             read.forget()
 
     async def aclose(self) -> None:
-        """End the read, also if another task waits for a batch, and wait for its end, for at most a second."""
+        """End the read, and wait for its end, for at most a second. A task that waits for a batch gets a
+        ``UsageError``."""
         self._cancel()
         read, mail = self._read, self._mail
         if read is not None and read.is_begun and self._consumer.is_of_this_process:

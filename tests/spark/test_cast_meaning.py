@@ -241,5 +241,5 @@ def _computed(call: Any, array: Any) -> list[Any]:
 def test_builder_adds_python_intervals(spark: Any, days: datetime.timedelta) -> None:
     moment = datetime.datetime(2024, 2, 29, 23, 30, tzinfo=datetime.timezone.utc)
     frame = spark.createDataFrame([(moment,)], "c timestamp")
-    text = str((ds.col("c") + days).operand)
+    text = str((ds.col("c") + days)._operand)
     assert [row[0].replace(tzinfo=datetime.timezone.utc) for row in frame.selectExpr(text).collect()] == [moment + days]

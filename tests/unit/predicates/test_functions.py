@@ -445,11 +445,11 @@ CALLS = {
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if ROWS[name].folds])
 def test_every_interpreter_supports_every_function(name: str) -> None:
     built, data_type = CALLS[name]
-    assert (built.operand.name, bind(IsNull(built.operand), SCHEMA).child.type) == (name, data_type)
-    assert parse_filter(f"{built} IS NOT NULL") == Not(IsNull(built.operand))
+    assert (built._operand.name, bind(IsNull(built._operand), SCHEMA).child.type) == (name, data_type)
+    assert parse_filter(f"{built} IS NOT NULL") == Not(IsNull(built._operand))
     assert result_of(f"{built} IS NOT NULL") is True
     assert result_of(f"{built} IS NOT NULL", dict.fromkeys(ROW)) is False
-    value = evaluate_call(built.operand)
+    value = evaluate_call(built._operand)
     assert result_of(f"{built} = {Literal(value)}") is True
 
 
@@ -476,7 +476,7 @@ def _calls() -> st.SearchStrategy[tuple[Operand, pa.DataType]]:
     pairs = st.sampled_from([("i8", "i64"), ("i32", "f32"), ("i8", "small"), ("text", "text"), ("day", "day")])
     either = pairs.map(lambda pair: (Call("coalesce", tuple(Column((name,)) for name in pair)), PATHS[pair[0],]))
     return (
-        st.sampled_from([(built.operand, data_type) for built, data_type in CALLS.values()])
+        st.sampled_from([(built._operand, data_type) for built, data_type in CALLS.values()])
         | texts
         | length
         | _shifts()

@@ -202,7 +202,7 @@ def test_invalid_use_of_a_builder_is_a_usage_error(build, message):
     ],
 )
 def test_col_parses_nested_and_quoted_names(name, path):
-    assert col(name).operand == Column(path)
+    assert col(name)._operand == Column(path)
 
 
 def test_columns_of_all_conditions_are_collected():
@@ -265,7 +265,7 @@ def test_now_and_today_use_the_time_of_the_read():
     ],
 )
 def test_type_names_of_cast_are_parsed(written: str, shown: str) -> None:
-    call = col("a").cast(written).operand
+    call = col("a").cast(written)._operand
     assert isinstance(call, Call)
     digits = [item.value for item in call.arguments[1:] if isinstance(item, Literal)]
     assert (f"{call.name}({', '.join(map(repr, digits))})" if digits else f"{call.name}(a)") == shown
@@ -305,7 +305,7 @@ def test_python_values_are_converted_in_every_position() -> None:
         for literal in (
             (col("a") == value).right,
             col("a").is_in([value]).values[0],
-            col("a").coalesce(value).operand.arguments[1],
+            col("a").coalesce(value)._operand.arguments[1],
         ):
             assert literal == Literal(expected)
             assert type(literal.value) is type(expected)
