@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Union
+from typing import Union
 
 from delta_sharing_client.assets.asset import Asset
 from delta_sharing_client.errors import (
@@ -31,7 +31,6 @@ from delta_sharing_client.run import loop
 from delta_sharing_client.run.consumer import Consumer
 from delta_sharing_client.run.loop import interruptible
 from delta_sharing_client.run.objects import pages, read_object
-from delta_sharing_client.storage.obstores import store_of
 from delta_sharing_client.storage.opening import OpenedPlace, place_of_asset
 
 Patterns = Union[str, Sequence[str]]
@@ -160,9 +159,6 @@ class Directory:
             wanted=wanted,
             once=once,
         )
-
-    def store(self) -> Any:
-        return store_of(self.place, self.ref)
 
     @contextlib.contextmanager
     def about(self, path: str) -> Iterator[None]:

@@ -188,7 +188,9 @@ class FileAsset(Asset):
 
         Raises the errors of ``files``, and ``UnsupportedFeatureError`` if the server provides the files by URL.
         """
-        return self._directory.store()
+        from delta_sharing_client.storage.obstores import store_of
+
+        return store_of(self._directory.place, self._ref)
 
     def download(
         self,
