@@ -1,8 +1,7 @@
 """Exchanges with a server by ``requests``, with time limits, checks for completeness, and cancellation.
 
-``http.client`` accepts a closed connection as the end of the headers, reads trailers without limit, waits for each byte
-of the headers anew, and reuses a connection with unread bytes. The classes here prevent all four; ``test_sessions`` has
-the attacks.
+Each class that hooks into ``requests`` or ``urllib3`` names the attack that it answers. ``test_sessions`` runs the
+attacks, and shows that ``requests`` alone accepts them.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ from delta_sharing_client.http.request_limits import (
 from delta_sharing_client.http.retry import RETRIED_STATUSES, Deadline, Transient, Tries, retry_after
 from delta_sharing_client.options import ReadOptions
 
-_SESSION_HOSTS = 4
 _MAX_IDLE = 32
 # The most bytes for the headers of a response, and for the lines around one of its chunks: chunk size and trailers.
 _LONGEST_HEAD = 256 * 1024
@@ -64,7 +62,7 @@ class Session:
     """
 
     def __init__(self) -> None:
-        self._adapter = _Adapter(_SESSION_HOSTS, 1)
+        self._adapter = _Adapter()
 
     def __enter__(self) -> Session:
         return self
@@ -168,7 +166,10 @@ class _Adapter(requests.adapters.HTTPAdapter):
 
 
 class _Source(io.RawIOBase):
-    """The bytes of one response; ``limits`` apply to each wait for more bytes."""
+    """The bytes of one response; ``limits`` apply to each wait for more bytes.
+
+    The attack: a head that drips. ``http.client`` waits for each byte anew, so a byte a minute never times out.
+    """
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, limits: RequestLimits) -> None:
         self._raw, self._sock, self._limits = raw, sock, limits
@@ -188,7 +189,11 @@ class _Source(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """A buffered ``_Source`` that refuses endless lines."""
+    """A buffered ``_Source`` that refuses endless lines.
+
+    The attacks: a head that is cut off, which ``http.client`` takes for a whole one, and the body for empty; and
+    trailers without end, which it reads without limit.
+    """
 
     _of_lines = 0
 
@@ -225,6 +230,8 @@ class _Lines(io.BufferedReader):
 
 
 class _HttpResponse(http.client.HTTPResponse):
+    """A response whose head and trailers are read by ``_Lines``."""
+
     def __init__(self, adapter: _Adapter, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self._limits = adapter.limits
@@ -241,14 +248,16 @@ class _HttpResponse(http.client.HTTPResponse):
 
 
 class _Connection(urllib3.connection.HTTPConnection):
-    """A connection to an address that the request may connect to, and which an interrupt can shut down."""
+    """A connection to an address that the request may connect to, and which an interrupt can shut down.
+
+    The attacks: a name that resolves to this machine, or to another address after it was checked (``connected``); and
+    bytes after the end of a response, which would be taken for the next one (``is_connected``).
+    """
 
     def __init__(self, adapter: _Adapter, host: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(host, *args, **kwargs)
         self._adapter = adapter
         self.response_class = functools.partial(_HttpResponse, adapter)  # type: ignore[assignment]
-        # Keeps a trailing dot, with which the name is looked up as it is, without search domains.
-        self._name = host
         self._is_here: bool | None = None
 
     def connect(self) -> None:
@@ -263,11 +272,7 @@ class _Connection(urllib3.connection.HTTPConnection):
     def _connected(self) -> socket.socket:
         reach = self._adapter.limits.reach
         try:
-            return connected(self._name, self.port, self.timeout, reach, self.socket_options or ())
-        except socket.gaierror as error:
-            raise urllib3.exceptions.NameResolutionError(self.host, self, error) from error
-        except UnicodeError:
-            raise urllib3.exceptions.LocationParseError(self.host) from None
+            return connected(self.host, self.port, self.timeout, reach, self.socket_options or ())
         except TimeoutError as error:
             raise urllib3.exceptions.ConnectTimeoutError(self, "no connection") from error
         except OSError as error:
