@@ -30,7 +30,7 @@ LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 # Each name of the public API once, in the order in which people meet them.
 API = {
     "Clients and tables": (
-        *("SharingClient", "SharedTable", "TableDetails", "Protocol", "VersionChanges", "Profile"),
+        *("SharingClient", "SharedTable", "TableDetails", "Protocol", "VersionChanges", "Profile", "activate"),
         *("Share", "Schema", "Table", "AssetName"),
     ),
     "Volumes, models and skills": (
