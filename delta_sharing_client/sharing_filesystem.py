@@ -7,9 +7,7 @@ import errno
 from collections.abc import Iterator
 from typing import Any
 
-from fsspec.spec import AbstractFileSystem
-
-from delta_sharing_client.assets.filesystem import AssetFileSystem
+from delta_sharing_client.assets.filesystem import AssetFileSystem, ReadOnlyFileSystem
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.options import ReadOptions
@@ -24,7 +22,7 @@ _OF_FSSPEC = frozenset(
 )
 
 
-class SharingFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+class SharingFileSystem(ReadOnlyFileSystem):
     """The volumes of a profile, read-only. A path is ``share.schema.volume/path``, and may begin with
     ``delta-sharing://``.
 
@@ -42,10 +40,6 @@ class SharingFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has
 
     Raises ``UsageError`` for a storage option that is neither one of these nor one of all fsspec file systems.
     """
-
-    protocol = "delta-sharing"
-    root_marker = ""
-    cachable = False
 
     def __init__(self, profile: Any = None, options: ReadOptions | None = None, **storage_options: Any) -> None:
         for name in storage_options:
@@ -86,14 +80,6 @@ class SharingFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has
                 fs.ls("")
             return _within(name, fs.info(inner))
 
-    def exists(self, path: str, **_: object) -> bool:
-        """Return whether there is a file, directory or volume at ``path``; errors other than its absence are raised."""
-        try:
-            self.info(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
     ) -> Any:
@@ -110,18 +96,9 @@ class SharingFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has
         with self._volume(path) as (fs, _name, inner):
             return fs.cat_file(inner, start, end)
 
-    def modified(self, path: str) -> Any:
-        """Return when a file was last written."""
-        return self.info(path).get("LastModified")
-
     def _open(self, path: str, mode: str = "rb", **_: object) -> Any:
         with self._volume(path) as (fs, _name, inner):
             return fs._open(inner, mode)
-
-    def _refused(self, path: str, *_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Shared volumes are read-only", path)
-
-    mkdir = makedirs = rmdir = rm = rm_file = cp_file = copy = mv = put = put_file = pipe_file = touch = _refused
 
     # === Common helpers ===
 

@@ -19,20 +19,43 @@ from delta_sharing_client.parquet.byte_ranges import ByteRange
 from delta_sharing_client.run import loop
 
 
-class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+class ReadOnlyFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """What the file system of an asset and that of all volumes have in common."""
+
+    protocol = "delta-sharing"
+    cachable = False
+    root_marker = ""
+    _subject = "Shared volumes are"
+
+    def exists(self, path: str, **_: object) -> bool:
+        """Return whether there is a file or directory at ``path``; errors other than its absence are raised."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def modified(self, path: str) -> Any:
+        """Return when a file was last written."""
+        return self.info(path).get("LastModified")
+
+    def _refused(self, path: str, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, f"{self._subject} read-only", path)
+
+    mkdir = makedirs = rmdir = rm = rm_file = cp_file = copy = mv = put = put_file = pipe_file = touch = _refused
+
+
+class AssetFileSystem(ReadOnlyFileSystem):
     """The files of an asset, read-only. Paths are relative to the asset; they may begin with ``delta-sharing://``.
 
     Picklable. Methods raise the errors of the asset's methods, but ``FileNotFoundError`` for a path that does not
     exist, and ``OSError`` (``EROFS``) for everything that writes.
     """
 
-    protocol = "delta-sharing"
-    cachable = False
-    root_marker = ""
-
     def __init__(self, directory: Directory, **options: Any) -> None:
         super().__init__(directory, **options)
         self._directory = directory
+        self._subject = f"The {directory.ref} is"
 
     def __repr__(self) -> str:
         return f"AssetFileSystem({self._directory.ref})"
@@ -89,18 +112,6 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         names = sorted(entries)
         return {name: entries[name] for name in names} if detail else names
 
-    def exists(self, path: str, **_: object) -> bool:
-        """Return whether there is a file or directory at ``path``; errors other than its absence are raised."""
-        try:
-            self.info(path)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def modified(self, path: str) -> Any:
-        """Return when a file was last written."""
-        return self.info(path).get("LastModified")
-
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
         """Return the bytes of a file, or of a range in it; negative positions count from the end."""
         path = self._checked(path)
@@ -115,20 +126,10 @@ class AssetFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
 
     def _open(self, path: str, mode: str = "rb", **_: object) -> io.BufferedReader:
         if mode != "rb":
-            raise self._read_only(path)
+            self._refused(path)
         path = self._checked(path)
         with self._wants_file(path):
             return OpenFile(FileStream(self._directory, self._directory.stat(path)))
-
-    # === Operations that write ===
-
-    def _refused(self, path: str, *_: object, **__: object) -> None:
-        raise self._read_only(path)
-
-    mkdir = makedirs = rmdir = rm = rm_file = cp_file = copy = mv = put = put_file = pipe_file = touch = _refused
-
-    def _read_only(self, path: str) -> OSError:
-        return OSError(errno.EROFS, f"The {self._directory.ref} is read-only", path)
 
     # === Common helpers ===
 

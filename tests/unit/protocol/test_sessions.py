@@ -195,14 +195,18 @@ def test_redirect_with_a_backslash_is_refused(raw: Raw, client: ds.SharingClient
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"HTTP/1.1 200", HEAD + BODY[:3]], ids=["nothing", "half a header", "half a body"]
+    ("earlier", "sent"),
+    [([], b""), ([], b"HTTP/1.1 200"), ([], HEAD + BODY[:3]), ([HEAD + BODY], b"")],
+    ids=["nothing", "half a header", "half a body", "nothing over a connection that was used before"],
 )
-def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, sent: bytes) -> None:
-    raw.answers = [[sent, b""]]
-    raw.pause = 20
+def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, earlier: list[bytes], sent: bytes) -> None:
+    raw.answers, raw.pause, raw.close_after = [*earlier, [sent, b""]], FOR_EVER, False
     profile = Profile.load({"shareCredentialsVersion": 1, "endpoint": raw.url, "bearerToken": "planted"})
-    rest, interrupt = RestClient(profile, ReadOptions(ca_bundle=bundle, read_timeout=30, max_attempts=2)), Interrupt()
+    options = ReadOptions(ca_bundle=bundle, read_timeout=FOR_EVER, max_attempts=2)
+    rest, interrupt = RestClient(profile, options), Interrupt()
     results: list[BaseException | float] = []
+    for _ in earlier:
+        rest.list_shares()
 
     def fetch() -> None:
         operation = rest.operation(interrupt)
@@ -213,9 +217,10 @@ def test_interrupt_ends_waits_on_another_thread(raw: Raw, bundle: str, sent: byt
 
     thread = threading.Thread(target=fetch)
     thread.start()
-    while not raw.requests and thread.is_alive():
+    while len(raw.requests) == len(earlier) and thread.is_alive():
         pause(0.01)
     pause(0.1)
+    assert raw.connections == 1
     clock = Stopwatch()
     interrupt.set()
     thread.join(HANGS)
