@@ -28,52 +28,39 @@ def _url(server: Any) -> str:
     return f"{server.profile_path}#{ORDERS}"
 
 
-READS: dict[str, Callable[[Any, str], Any]] = {
-    "scan": lambda server, text: ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).to_arrow(),
-    "where": lambda server, text: ds.SharingClient(server.profile_path).table(ORDERS).scan().where(text).to_arrow(),
-    "combined": lambda server, text: (
-        ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).where(ds.col("amount") > 1).to_arrow()
+READS: dict[str, Callable[[ds.SharedTable, str, str], Any]] = {
+    "scan": lambda table, _, text: table.scan(filter=text).to_arrow(),
+    "where": lambda table, _, text: table.scan().where(text).to_arrow(),
+    "combined": lambda table, _, text: table.scan(filter=text).where(ds.col("amount") > 1).to_arrow(),
+    "empty": lambda table, _, text: table.scan(None, text, 0).to_arrow(),
+    "count": lambda table, _, text: table.scan(filter=text).count(),
+    "explain": lambda table, _, text: table.scan(filter=text).explain(),
+    "old version": lambda table, _, text: table.scan(filter=text, version=2).to_arrow(),
+    "batches": lambda table, _, text: list(table.scan(filter=text).to_batches()),
+    "asynchronous": lambda table, _, text: asyncio.run(table.scan(filter=text).to_arrow_async()),
+    "partitions": lambda table, _, text: table.scan(filter=text).partitions(2),
+    "dataset": lambda table, _, text: table.scan(filter=text).to_dataset().to_table(),
+    "duckdb": lambda _, url, text: ds.load_as_duckdb(url, duckdb.connect(), filter=text).fetchall(),
+    "lazy": lambda _, url, text: ds.scan_polars(url, filter=text).collect(),
+    "lazy with a query": lambda _, url, text: (
+        ds.scan_polars(url, filter=text).filter(pl.col("order_id") > 1).select("amount").head(2).collect()
     ),
-    "empty": lambda server, text: ds.SharingClient(server.profile_path).table(ORDERS).scan(None, text, 0).to_arrow(),
-    "count": lambda server, text: ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).count(),
-    "explain": lambda server, text: ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).explain(),
-    "old version": lambda server, text: (
-        ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text, version=2).to_arrow()
-    ),
-    "batches": lambda server, text: list(
-        ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).to_batches()
-    ),
-    "asynchronous": lambda server, text: asyncio.run(
-        ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).to_arrow_async()
-    ),
-    "partitions": lambda server, text: (
-        ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).partitions(2)
-    ),
-    "dataset": lambda server, text: (
-        ds.SharingClient(server.profile_path).table(ORDERS).scan(filter=text).to_dataset().to_table()
-    ),
-    "duckdb": lambda server, text: ds.load_as_duckdb(_url(server), duckdb.connect(), filter=text).fetchall(),
-    "lazy": lambda server, text: ds.scan_polars(_url(server), filter=text).collect(),
-    "lazy with a query": lambda server, text: (
-        ds.scan_polars(_url(server), filter=text).filter(pl.col("order_id") > 1).select("amount").head(2).collect()
-    ),
-    "head": lambda server, text: ds.SharingClient(server.profile_path).table(ORDERS).head(filter=text),
-    "pandas": lambda server, text: ds.load_as_pandas(_url(server), filter=text),
-    "arrow": lambda server, text: ds.load_as_arrow(_url(server), filter=text),
-    "compat": lambda server, text: compat.load_as_pandas(_url(server), filter=text),
-    "changes": lambda server, text: (
-        ds.SharingClient(server.profile_path).table(ORDERS).changes(1, filter=text).to_arrow()
-    ),
-    "changes as pandas": lambda server, text: ds.load_table_changes_as_pandas(_url(server), 1, filter=text),
+    "head": lambda table, _, text: table.head(filter=text),
+    "pandas": lambda _, url, text: ds.load_as_pandas(url, filter=text),
+    "arrow": lambda _, url, text: ds.load_as_arrow(url, filter=text),
+    "compat": lambda _, url, text: compat.load_as_pandas(url, filter=text),
+    "changes": lambda table, _, text: table.changes(1, filter=text).to_arrow(),
+    "changes as pandas": lambda _, url, text: ds.load_table_changes_as_pandas(url, 1, filter=text),
 }
 
 
 @pytest.mark.parametrize("text", FILTERS)
 @pytest.mark.parametrize("read", READS)
 def test_name_in_double_quotes_is_refused_by_every_read(serve_demo: Any, read: str, text: str) -> None:
+    table = ds.SharingClient(serve_demo.profile_path).table(ORDERS)
     serve_demo.reset_stats()
     with pytest.raises((ds.UsageError, pl.exceptions.ComputeError, duckdb.Error), match="in backticks"):
-        READS[read](serve_demo, text)
+        READS[read](table, _url(serve_demo), text)
     assert serve_demo.stats()["bytes"].get("data", 0) == 0
 
 

@@ -16,7 +16,6 @@ import mock_server
 from delta_sharing_client.spark import file_rows, session_credentials, to_spark
 from delta_sharing_client.spark.datasource import HAS_DATA_SOURCES, LEAST_PARTITION, DeltaSharingSource
 from delta_sharing_client.spark.source_options import SparkOptions
-from tests.effort import sample
 from tests.object_stores import S3, URLS, SimulatedStore
 from tests.spark.test_task_secrets import sent
 from tests.store_matrix import FILES, FOLDER, LARGE, SECRET, VOLUME, Station, simulated, station
@@ -126,14 +125,19 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize("condition", sample(CONDITIONS, 2))
-def test_conditions_choose_the_rows_that_spark_chooses(spark: Any, shared: Any, condition: str) -> None:
+@pytest.fixture(scope="module")
+def both(spark: Any, shared: Any) -> Iterator[tuple[Any, Any]]:
+    """Two frames of the same files: of a volume, and of rows in Spark."""
     with ds.SharingClient(shared.profile) as client:
         frame = client.volume("s.d.v").to_spark(spark)
-        local = spark.createDataFrame(frame.collect(), frame.schema)
+        yield frame, spark.createDataFrame(frame.collect(), frame.schema).cache()
 
-        assert paths(frame.where(condition)) == paths(local.where(condition))
-        assert frame.where(condition).count() == local.where(condition).count()
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_conditions_choose_the_rows_that_spark_chooses(both: tuple[Any, Any], condition: str) -> None:
+    found, expected = (paths(frame.where(condition)) for frame in both)
+    assert found == expected
+    assert both[0].where(condition).count() == len(expected)
 
 
 @needs_format
