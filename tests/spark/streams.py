@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import Row
 
 from delta_sharing_client.spark.datasource import HAS_LIMITS, DeltaSharingSource
-from tests.tables import DataFile, TableWriter, rows_of
+from tests.tables import TableWriter, rows_of
 
 limited = pytest.mark.skipif(
     not HAS_LIMITS, reason="PySpark before 4.2 tells a Python source no limits: available-now is one batch there"
@@ -182,8 +182,3 @@ def offsets(checkpoint: pathlib.Path) -> list[str]:
     """Return the offsets in a checkpoint, as serialized by the source, in order of batches."""
     found = sorted((int(path.name), path) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
     return [path.read_text().splitlines()[-1] for _, path in found]
-
-
-def deleted(file: DataFile, *positions: int) -> DataFile:
-    """Return ``file`` with a deletion vector for these rows."""
-    return file.deleting(*positions)

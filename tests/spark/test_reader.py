@@ -135,18 +135,6 @@ def test_restart_works_if_the_server_has_only_latest_metadata(
         DeltaSharingSource({"path": lake.url("t"), "versionAsOf": "9"}).schema()
 
 
-def test_breaking_change_is_detected_at_a_restart(lake: Any) -> None:
-    table = TableWriter(lake.root / "t", ID)
-    table.insert(rows_of([1]))
-    first = stream_reader(lake)
-    offset = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
-    table.schema = pa.schema([("id", pa.string())])
-    table.commit(metadata=True)
-    again = stream_reader(lake)
-    with pytest.raises(SchemaChangeError, match=r"changed its type from long to string.*'startingVersion' 2"):
-        again.latestOffset(offset, again.getDefaultReadLimit())
-
-
 @limited
 def test_restart_in_another_format_reads_the_remaining_rows(lake: Any) -> None:
     table = TableWriter(lake.root / "t", ID)
@@ -293,21 +281,6 @@ def test_negative_version_is_refused(lake: Any, monkeypatch: pytest.MonkeyPatch)
     for ask in (reader.prepareForTriggerAvailableNow, lambda: reader.latestOffset(reader.initialOffset(), None)):
         with pytest.raises(ProtocolError, match="0 or more, found -1"):
             ask()
-
-
-def test_history_removed_by_the_provider_fails_a_new_stream(lake: Any) -> None:
-    table = TableWriter(lake.root / "t", ID)
-    for i in range(4):
-        table.insert(rows_of([i]))
-    deltalake.DeltaTable(str(table.path)).create_checkpoint()
-    for version in range(3):
-        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
-    reader = stream_reader(lake, startingVersion="1")
-    with pytest.raises(DataError, match=r"needs the versions 1 to 4"):
-        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    later = stream_reader(lake, startingVersion="4")
-    end = later.latestOffset(later.initialOffset(), later.getDefaultReadLimit())
-    assert [row["id"] for row in rows(later, later.initialOffset(), end)] == [3]
 
 
 def test_column_added_before_the_stream_is_null_in_older_files(lake: Any) -> None:

@@ -24,7 +24,6 @@ from tests.spark.streams import (
     Loaded,
     Sink,
     changed_table,
-    deleted,
     follow,
     forget,
     limited,
@@ -304,7 +303,7 @@ def test_deletion_vector_counts_as_an_update(lake: Any, tmp_path: pathlib.Path) 
     table = TableWriter(lake.root / "t", ID, **VECTORS)
     file = table.file(rows_of([1, 2, 3, 4]))
     table.insert(file)
-    table.commit(add=[deleted(file, 1)], remove=[file])
+    table.commit(add=[file.deleting(1)], remove=[file])
     table.insert(rows_of([9]))
     for options in ({}, {"ignoreDeletes": "true"}):
         with pytest.raises(Exception, match="Detected a data update in version 2"):
@@ -398,6 +397,9 @@ def test_missing_history_is_refused(lake: Any, checkpoint: pathlib.Path) -> None
         (table.path / "_delta_log" / f"{version:020d}.json").unlink()
     with pytest.raises(Exception, match=r"(?s)needs the versions 2 to 4.*choose a new one"):
         follow(Loaded(lake), checkpoint)
+    with pytest.raises(Exception, match="needs the versions 1 to 4"):
+        follow(Loaded(lake, startingVersion=1), checkpoint.with_name("old"))
+    assert follow(Loaded(lake, startingVersion=4), checkpoint.with_name("late")).ids == [3]
     assert follow(Loaded(lake), checkpoint.with_name("new")).ids == [0, 1, 2, 3]
 
 

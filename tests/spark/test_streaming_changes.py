@@ -16,7 +16,6 @@ from tests.spark.streams import (
     VECTORS,
     Loaded,
     Sink,
-    deleted,
     feed_table,
     follow,
     forget,
@@ -142,10 +141,10 @@ def test_changes_by_deletion_vectors_are_not_split(lake: Any, checkpoint: pathli
     table = TableWriter(lake.root / "t", ID, protocol=VECTORS["protocol"], properties={**VECTORS["properties"], **FEED})
     first, second = table.file(rows_of([0, 1, 2, 3])), table.file(rows_of([10, 11]))
     table.insert(first, second)
-    table.commit(add=[deleted(first, 0, 1), deleted(second, 0)], remove=[first, second])
-    table.commit(add=[deleted(first, 1, 2)], remove=[deleted(first, 0, 1)])
-    table.commit(add=[first], remove=[deleted(first, 1, 2)])
-    table.commit(remove=[deleted(second, 0)])
+    table.commit(add=[first.deleting(0, 1), second.deleting(0)], remove=[first, second])
+    table.commit(add=[first.deleting(1, 2)], remove=[first.deleting(0, 1)])
+    table.commit(add=[first], remove=[first.deleting(1, 2)])
+    table.commit(remove=[second.deleting(0)])
     sink = follow(Loaded(lake, **CHANGES, maxFilesPerTrigger=1), checkpoint)
     assert kinds(sink.rows) == sorted(
         [(i, "insert", 1) for i in (0, 1, 2, 3, 10, 11)]
