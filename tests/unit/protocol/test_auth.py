@@ -122,6 +122,17 @@ def test_cache_keeps_the_newest_tokens(server, monkeypatch, oauth):
         assert len(token_requests(server)) == requests_sent
 
 
+def test_forked_process_keeps_tokens_and_gets_free_locks(oauth):
+    credentials = oauth().profile.credentials
+    shared = sign_in._shared_token(credentials)
+    shared.token = valid_token("t1")
+    with sign_in._tokens_lock, shared._fetching:
+        sign_in._after_fork()
+        assert sign_in._shared_token(credentials).get(None).reveal() == "t1"
+        sign_in._shared_token(credentials).token = None
+        assert sign_in._shared_token(credentials).get(lambda: valid_token("t2")).reveal() == "t2"
+
+
 def grants(*tokens, **fields):
     return [wire.as_json({"access_token": token, "expires_in": 3600, **fields}) for token in tokens]
 

@@ -251,6 +251,22 @@ def test_read_without_files_starts_no_work() -> None:
         assert (report.files_skipped, report.seconds) == (9, {"plan": 7.0})
 
 
+def test_forked_process_does_not_drop_the_parents_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = Batches(Streamed([task(0)]).stream, ScanReport())
+    dropped: list[bool] = []
+    monkeypatch.setattr(batches._read, "drop", lambda: dropped.append(True))
+    batches._process -= 1
+    batches.__del__()
+    assert dropped == []
+    batches._process += 1
+    batches.__del__()
+    assert dropped == [True]
+    batches._read._has_ended = True
+    batches.__del__()
+    assert dropped == [True]
+    Batches.__new__(Batches).__del__()
+
+
 def test_unused_plan_is_closed() -> None:
     source, others = Streamed([task(0)]), [Future[Any]() for _ in range(3)]
     others[0].cancel()
