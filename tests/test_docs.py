@@ -124,15 +124,16 @@ def test_list_of_faults_matches_the_code() -> None:
 
 @pytest.mark.skipif(PANDAS < 2, reason="the table has the time units of pandas 2")
 def test_type_table_matches_the_outputs() -> None:
-    columns = "type | Iceberg | Arrow | pandas | NOT NULL in pandas | `numpy_nullable` | `pyarrow` | Polars | DuckDB"
-    lines = [f"| {columns} | Spark |", "|---" * 10 + "|"]
+    lines = ["| type | Iceberg | Arrow | pandas | `numpy_nullable` | Polars | DuckDB | Spark |", "|---" * 8 + "|"]
     of_iceberg = _of_iceberg()
     for name, kind in TYPES.items():
         schema, required = _schema(kind, nullable=True), _schema(kind, nullable=False)
         cells = [name, "`, `".join(of_iceberg.pop(_kind_of(kind), [])), _arrow(schema), _pandas(schema)]
-        cells += [_pandas(required)]
-        cells += [_pandas(schema, "numpy_nullable"), _pandas(schema, "pyarrow"), _polars(schema), _duckdb(schema)]
-        cells += [_spark(kind)]
+        cells += [_pandas(schema, "numpy_nullable"), _polars(schema), _duckdb(schema), _spark(kind)]
+        # The page states these rules in a sentence.
+        assert _pandas(schema, "pyarrow") == f"{_arrow(schema)}[pyarrow]"
+        is_nullable = re.fullmatch(r"Int\d+|boolean", _pandas(schema))
+        assert _pandas(required) == (_arrow(schema) if is_nullable else _pandas(schema))
         lines.append("| " + " | ".join([cells[0], *(f"`{cell}`" if cell else "none" for cell in cells[1:])]) + " |")
 
     assert of_iceberg == {}, "an Iceberg type has no line"
