@@ -281,6 +281,8 @@ def _type(arrow: pa.DataType) -> object:
         return {"type": "struct", "fields": fields}
     if pa.types.is_list(arrow):
         return {"type": "array", "elementType": _type(arrow.value_type), "containsNull": True}
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
     return _TYPES[arrow]
 
 

@@ -16,6 +16,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -43,6 +44,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.expressions.GeneralScalarExpression;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -58,6 +60,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.NoopCache$;
@@ -75,6 +78,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.jdk.javaapi.CollectionConverters;
@@ -633,14 +637,18 @@ class SharedScanBuilder extends FileScanBuilder implements SupportsPushDownLimit
   }
 }
 
-class SharedScan implements Scan, SupportsReportStatistics {
+class SharedScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering {
   final SharedTable table;
   final CaseInsensitiveStringMap options;
   final StructType columns;
   final Predicate[] predicates;
   final int limit;
+  final boolean counts;
   final Scan plain;
   boolean follows = false;
+  // The filters of the batch that Spark requests next on the same thread. They must not stay in the scan: Spark uses one
+  // scan in several plans, each with filters of its own.
+  final ThreadLocal arrived = new ThreadLocal();
 
   SharedScan(SharedScanBuilder asked) {
     table = asked.table;
@@ -648,6 +656,7 @@ class SharedScan implements Scan, SupportsReportStatistics {
     columns = asked.columns;
     predicates = asked.predicates;
     limit = asked.limit;
+    counts = asked.counts || limit >= 0;
     plain = table.python(table.schema, options.asCaseSensitiveMap());
   }
 
@@ -669,9 +678,34 @@ class SharedScan implements Scan, SupportsReportStatistics {
   }
 
   public Batch toBatch() {
+    Predicate[] runtime = (Predicate[]) arrived.get();
+    arrived.remove();
+    return runtime == null ? batch(pushed()) : new PrunedBatch(this, runtime);
+  }
+
+  SharedBatch batch(String pushed) {
     HashMap asked = new HashMap(options.asCaseSensitiveMap());
-    asked.put("pushed", pushed());
+    asked.put("pushed", pushed);
     return table.plan(columns, asked);
+  }
+
+  /** Return the partition columns that the query reads. If rows are counted before its filters, there are none. */
+  public NamedReference[] filterAttributes() {
+    ArrayList found = new ArrayList();
+    String loaded = counts ? null : options.get("loaded");
+    Collection names = loaded == null ? new ArrayList() : (Collection) Told.parsed(loaded).get("partition_columns");
+    for (Iterator i = names.iterator(); i.hasNext();) {
+      String name = (String) i.next();
+      if (Arrays.asList(columns.fieldNames()).contains(name)) {
+        found.add(FieldReference.column(name));
+      }
+    }
+    return (NamedReference[]) found.toArray(new NamedReference[found.size()]);
+  }
+
+  /** Keep the results of other parts of the query, such as the keys of a join, for the next {@code toBatch}. */
+  public void filter(Predicate[] runtime) {
+    arrived.set(runtime);
   }
 
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
@@ -696,7 +730,7 @@ class SharedScan implements Scan, SupportsReportStatistics {
    * micro-batch they are unknown, and the options of a stream may not be valid for a batch.
    */
   public Statistics estimateStatistics() {
-    return follows ? new Size(-1, -1) : ((SharedBatch) toBatch()).size();
+    return follows ? new Size(-1, -1) : batch(pushed()).size();
   }
 }
 
@@ -739,6 +773,52 @@ class SharedBatch implements Batch {
       }
     }
     return new Size(sum[0], sum[1]);
+  }
+}
+
+/** The files of a scan that may match the runtime filters. Other plans of the query read all files of the scan. */
+class PrunedBatch implements Batch {
+  static final int MOST_VALUES = 10000; // each task has them
+
+  final SharedScan scan;
+  final SharedBatch whole;
+  final ArrayList predicates;
+  boolean isEmpty = false;
+
+  PrunedBatch(SharedScan scan, Predicate[] runtime) {
+    this.scan = scan;
+    whole = scan.batch(scan.pushed());
+    predicates = new ArrayList(Arrays.asList(scan.predicates));
+    for (int i = 0; i < runtime.length; i++) {
+      int values = runtime[i].children().length - 1;
+      isEmpty |= values == 0 && runtime[i].name().equals("IN");
+      if (values <= MOST_VALUES && Told.predicate(runtime[i]) != null) {
+        predicates.add(runtime[i]);
+      }
+    }
+  }
+
+  public InputPartition[] planInputPartitions() {
+    InputPartition[] all = whole.planInputPartitions();
+    if (isEmpty || all.length == 0 || predicates.size() == scan.predicates.length) {
+      return isEmpty ? new InputPartition[0] : all;
+    }
+    try {
+      Predicate[] told = (Predicate[]) predicates.toArray(new Predicate[predicates.size()]);
+      InputPartition[] found = scan.batch(Told.json(told, -1)).planInputPartitions();
+      // Spark has planned for the number of all partitions: it does not collect the rows of a single one.
+      return found.length <= all.length ? found : all;
+    } catch (Exception error) {
+      // For example, the table has changed since, and its provider shares no older version.
+      LoggerFactory.getLogger(PushDown.class).warn(
+          "The query reads all files of " + scan.table.name + ", because they could not be listed again with its runtime"
+              + " filters: " + error.getMessage());
+      return all;
+    }
+  }
+
+  public PartitionReaderFactory createReaderFactory() {
+    return whole.createReaderFactory();
   }
 }
 
@@ -827,6 +907,14 @@ class Told {
   static String json(Object told) {
     try {
       return new ObjectMapper().writeValueAsString(told);
+    } catch (java.io.IOException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  static Map parsed(String json) {
+    try {
+      return (Map) new ObjectMapper().readValue(json, Map.class);
     } catch (java.io.IOException error) {
       throw new IllegalStateException(error);
     }
