@@ -329,6 +329,13 @@ def test_changed_table_without_history_is_refused(spark: Any, tmp_path: Any, doo
             frame.collect()
 
 
+def test_names_of_files_are_not_known_to_spark(spark: Any, lake: Any, table: TableWriter) -> None:
+    frame = load(spark, lake)
+    assert {row[0] for row in frame.selectExpr("input_file_name()").collect()} == {""}
+    with pytest.raises(Exception, match=r"_metadata"):
+        frame.selectExpr("_metadata.file_path").collect()
+
+
 def test_missing_file_error_names_table_and_file(spark: Any, lake: Any, table: TableWriter) -> None:
     frame = load(spark, lake)
     next(iter(table.path.glob("part-*.parquet"))).unlink()
