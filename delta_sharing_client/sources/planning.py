@@ -1,7 +1,6 @@
 """Turns a request into a plan: asks the source of the table for files, and makes tasks of them.
 
-Every output starts here, including Spark's. Only the table's source knows its format and
-how its files are reached.
+Every output starts here, including Spark's. Only the table's source knows its format and how its files are reached.
 """
 
 from __future__ import annotations
