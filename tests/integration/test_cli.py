@@ -188,16 +188,8 @@ def test_failed_read_writes_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_pipe_ends_with_141_and_ctrl_c_with_130(server: Any) -> None:
+def test_ctrl_c_ends_a_read_with_code_130(server: Any) -> None:
     command = [sys.executable, "-m", "delta_sharing_client.cli", "read", f"{server.profile_path}#s.1.d.many"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b'"text"\n'
-        process.stdout.close()
-        assert process.wait(60) == 141
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-
     server.reset_stats()
     server.set_fault("slow=30@data")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_plain()) as process:
