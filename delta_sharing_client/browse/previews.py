@@ -16,7 +16,7 @@ from delta_sharing_client.fetch.report import ScanReport
 from delta_sharing_client.outputs.excel import MOST_ROWS as MOST_IN_EXCEL
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
-from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.plan.tasks import ScanPlan, from_row
 from delta_sharing_client.run.batches import Batches
 
 MOST_ROW, MOST_SORTED = 100_000, 10_000
@@ -61,7 +61,7 @@ def plan_preview(session: Session, asked: Asked) -> dict[str, object]:
 
 def _planned(plan: ScanPlan, first: int, column: int | None, is_descending: bool) -> PlannedRows:
     if column is None:
-        return PlannedRows(*plan.after(first))
+        return PlannedRows(*from_row(plan, first))
     if column >= len(plan.output_schema):
         raise UsageError(
             f"Expected 'sort' to be the index of one of {len(plan.output_schema)} columns, found {column}."

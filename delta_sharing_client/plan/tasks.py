@@ -394,20 +394,21 @@ class ScanPlan(Plan):
             total += rows
         return total if self.limit is None else min(total, self.limit)
 
-    def after(self, rows: int) -> tuple[ScanPlan, int]:
-        """Return a plan without the files that have only rows before the row ``rows``, as far as the log says, and how
-        many of its own first rows come before it."""
-        skipped, first = 0, 0
-        for task in self.tasks if self.context.skipping is None else ():
-            known = task.live_records if task.row_groups is None else None
-            if known is None or known < 0 or skipped + known > rows:
-                break
-            skipped, first = skipped + known, first + 1
-        limit = None if self.limit is None else max(0, self.limit - skipped)
-        return dataclasses.replace(self, tasks=self.tasks[first:], limit=limit), rows - skipped
-
     def whole(self) -> ScanPlan:
         return self
+
+
+def from_row(plan: ScanPlan, rows: int) -> tuple[ScanPlan, int]:
+    """Return ``plan`` without the files that have only rows before the row ``rows``, as far as the log says, and how
+    many of its first rows come before it."""
+    skipped, first = 0, 0
+    for task in plan.tasks if plan.context.skipping is None else ():
+        known = task.live_records if task.row_groups is None else None
+        if known is None or known < 0 or skipped + known > rows:
+            break
+        skipped, first = skipped + known, first + 1
+    limit = None if plan.limit is None else max(0, plan.limit - skipped)
+    return dataclasses.replace(plan, tasks=plan.tasks[first:], limit=limit), rows - skipped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
