@@ -93,22 +93,24 @@ def plan(subject: str, case: str, metadata: Path) -> dict[str, Any]:
 def _plan_here(case: str, metadata: Path) -> tuple[int, float, float]:
     import msgspec
 
-    from delta_sharing_client.iceberg.data_files import IcebergFiles
     from delta_sharing_client.iceberg.metadata import TableMetadata
-    from delta_sharing_client.iceberg.table_scan import OpenedTable, plan_snapshot
+    from delta_sharing_client.iceberg.table_scan import OpenedTable
     from delta_sharing_client.options import ReadOptions
     from delta_sharing_client.plan.read_request import ScanRequest
     from delta_sharing_client.predicates.parse import parse_filter
+    from delta_sharing_client.sources.iceberg_source import files_of
+    from delta_sharing_client.sources.planning import plan_files
     from delta_sharing_client.storage.local import LocalPlace
+    from delta_sharing_client.storage.table_files import TableFiles
 
     options = ReadOptions()
     loaded = msgspec.json.decode(metadata.read_bytes(), type=TableMetadata)
     root = Path(loaded.location.removeprefix("file://"))
-    files = IcebergFiles("n.t", options, [loaded.location], lambda _root, _location: LocalPlace(root, options))
+    files = TableFiles("n.t", options, [loaded.location], lambda location: (location, LocalPlace(root, options)))
     table = OpenedTable("n.t", loaded, files)
     request = ScanRequest(filter=parse_filter(FILTER)) if case == "filter" else ScanRequest()
     began, used = time.perf_counter(), time.process_time()
-    return len(plan_snapshot(table, request, options).tasks), began, used
+    return len(plan_files(files_of(table, request), request, options).whole().tasks), began, used
 
 
 def _turns(metadata: Path, turns: int) -> dict[tuple[str, str], list[dict[str, float]]]:

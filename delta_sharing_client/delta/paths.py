@@ -79,8 +79,8 @@ def is_url(path: str) -> bool:
 
 
 def without_query(path: str) -> str:
-    """Return a path or URL without its query string, so that it stays the same when it is signed again."""
-    return path.partition("?")[0] if "://" in path else path
+    """Return a path, or an http(s) URL without its query string, so that it stays the same when it is signed again."""
+    return path.partition("?")[0] if is_url(path) else path
 
 
 def url_key(file: SharedFile) -> str:

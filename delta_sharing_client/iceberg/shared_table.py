@@ -9,7 +9,6 @@ from delta_sharing_client import optional
 from delta_sharing_client.errors import ProtocolError, UnsupportedFeatureError
 from delta_sharing_client.fetch.place import Place
 from delta_sharing_client.iceberg.catalog import Catalog
-from delta_sharing_client.iceberg.data_files import IcebergFiles, address_of, is_inside
 from delta_sharing_client.iceberg.metadata import (
     LoadedTable,
     check_metadata,
@@ -24,6 +23,7 @@ from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.storage.credentials import StorageCredentials, from_iceberg, gives_credentials
 from delta_sharing_client.storage.opening import open_place
 from delta_sharing_client.storage.own_credentials import own_credentials
+from delta_sharing_client.storage.table_files import TableFiles, address_of, is_inside
 
 # Properties that name locations for files outside the table's location.
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
@@ -48,7 +48,7 @@ def load_table(rest: RestClient, name: AssetName, options: ReadOptions) -> Opene
             table=str(name),
         )
     places = _Places(rest, name, options, loaded)
-    return OpenedTable(str(name), loaded.metadata, IcebergFiles(str(name), options, places.locations, places))
+    return OpenedTable(str(name), loaded.metadata, TableFiles(str(name), options, places.locations, places))
 
 
 # === The storage of a table's files ===
@@ -70,7 +70,8 @@ class _Reload:
 
 
 class _Places:
-    """Opens a location of a table's files as a ``Place``, with the credentials of the catalog. Picklable."""
+    """Opens the bucket of a location of a table's files, or a local directory, with the catalog's credentials for the
+    location. Picklable."""
 
     def __init__(self, rest: RestClient, name: AssetName, options: ReadOptions, loaded: LoadedTable) -> None:
         self._rest, self._name, self._options = rest, name, options
@@ -78,19 +79,21 @@ class _Places:
         prefixes = [credential.prefix for credential in loaded.storage_credentials or ()]
         properties = loaded.metadata.all_properties
         own = [loaded.metadata.location, *(properties[key] for key in _PATH_PROPERTIES if key in properties)]
-        self.locations = [*prefixes, *own]
+        self.locations = list(map(address_of, (*prefixes, *own)))
 
     def __getstate__(self) -> dict[str, object]:
         # The response is not pickled, because the metadata may be large, and credentials are renewed.
         return vars(self) | {"_given": None}
 
-    def __call__(self, root: str, location: str) -> Place:
+    def __call__(self, location: str) -> tuple[str, Place]:
+        is_local = location.startswith("file:")
+        # Slashes at the start of a key are part of it, but they would not be at the start of a location.
+        root = location if is_local else "/".join(location.split("/", 3)[:3])
         provider = _Reload(self._rest, self._name, root, location, self._options)
-        is_local = root.startswith("file:")
         credentials = None
         if self._given is not None and not is_local:
             credentials = _credentials(self._given, location, root, self._options)
-        return open_place(
+        place = open_place(
             root,
             provider,
             self._options,
@@ -99,6 +102,7 @@ class _Places:
             table=str(self._name),
             given=credentials,
         )
+        return root, place
 
 
 def _credentials(loaded: LoadedTable, location: str, root: str, options: ReadOptions) -> StorageCredentials:

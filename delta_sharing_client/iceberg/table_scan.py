@@ -23,8 +23,8 @@ from delta_sharing_client.delta.actions import (
 from delta_sharing_client.delta.column_mapping import MODE_PROPERTY, ColumnMappingMode
 from delta_sharing_client.delta.data_types import INITIAL_DEFAULT_KEY
 from delta_sharing_client.delta.deletion_vectors import encode_inline
-from delta_sharing_client.errors import DataError, UnsupportedFeatureError, UsageError
-from delta_sharing_client.iceberg.data_files import IcebergFiles
+from delta_sharing_client.errors import DataError, DeltaSharingError, UnsupportedFeatureError, UsageError
+from delta_sharing_client.fetch.place import Refused
 from delta_sharing_client.iceberg.deletes import FILE_PATH_FIELD_ID, NO_DELETES, DeleteIndex, Deletes, vector_size
 from delta_sharing_client.iceberg.equality_ranges import EqualityRanges
 from delta_sharing_client.iceberg.file_bounds import FileFilter, Skipped
@@ -62,7 +62,11 @@ from delta_sharing_client.plan.tasks import (
     SkippedFiles,
 )
 from delta_sharing_client.run import loop
-from delta_sharing_client.run.objects import Ahead
+from delta_sharing_client.run.objects import Ahead, read_object
+from delta_sharing_client.storage.table_files import TableFiles
+
+_MOST_METADATA = 1 << 30
+"""A metadata file with more bytes than this is not downloaded."""
 
 
 class OpenedTable(NamedTuple):
@@ -70,7 +74,36 @@ class OpenedTable(NamedTuple):
 
     name: str
     metadata: TableMetadata
-    files: IcebergFiles
+    files: TableFiles
+
+    async def read(self, path: str) -> memoryview:
+        """Return a whole file of the table's metadata. Raises ``DataError`` if it does not exist or is too large,
+        ``AuthError`` if the storage refuses the credentials."""
+        return await read_object(
+            self.files,
+            self.files.checked(path),
+            name="a file of the table's metadata",
+            refusal=lambda refused: self._refused(refused, path),
+            file_id=path,
+            most=_MOST_METADATA,
+        )
+
+    def _refused(self, refused: Refused, path: str) -> DeltaSharingError:
+        if refused.status == 404:
+            error = DataError(
+                "A file of the table's metadata does not exist. The snapshot may have expired: read a newer one, or "
+                "ask the provider.",
+                table=self.name,
+                file_id=path,
+            )
+            error.status = 404
+            return error
+        return refused.error(
+            f"The table's storage refused access to a file of its metadata (HTTP status {refused.status}). Ask the "
+            "provider whether the credentials may read the table's location.",
+            table=self.name,
+            file_id=path,
+        )
 
 
 def table_state(table: OpenedTable, choice: Choice, specs: Iterable[Sequence[BoundField]] = ()) -> TableState:
@@ -156,7 +189,7 @@ class SnapshotListing:
         self._identity = {
             spec_id: [field for field in fields if field.is_identity] for spec_id, fields in specs.items()
         }
-        self._manifest_bytes = Ahead(table.files.read)
+        self._manifest_bytes = Ahead(table.read)
         self._positions = Ahead(self._read_positions)
         # The position deletes that were read, and those that are needed, by the path of their file.
         self._read: dict[str, PositionDeletes] = {}
@@ -323,6 +356,6 @@ class SnapshotListing:
         return EqualityDeletesRef(address, file.path, file.size, file.records, file.equality_ids)
 
     async def _read_positions(self, path: str) -> PositionDeletes:
-        data = bytes(await self._table.files.read(path))
+        data = bytes(await self._table.read(path))
         records = self._position_files[path].records
         return await loop.current().decoders.run(lambda: read_positions(data, records, path))

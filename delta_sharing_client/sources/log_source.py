@@ -30,8 +30,8 @@ from delta_sharing_client.options import ResponseFormat
 from delta_sharing_client.plan.read_request import ChangesRequest, ScanRequest, TableState
 from delta_sharing_client.protocol.line_order import TableHead
 from delta_sharing_client.sources.server_source import is_latest
+from delta_sharing_client.sources.stored_log import StoredLog
 from delta_sharing_client.sources.table_source import Commit, Feed, Files, HeadRequest, Purpose, TableSource, Window
-from delta_sharing_client.storage.table_files import TableFiles
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
@@ -59,31 +59,31 @@ class LogSource(TableSource):
 
     def files(self, request: ScanRequest, purpose: Purpose) -> Files:
         """Read the log, and return the files with addresses as paths."""
-        files = TableFiles(self.rest, self.name, self.options)
-        with files.log() as log:
+        stored = StoredLog(self.rest, self.name, self.options)
+        with stored.opened() as log:
             version = request.number
             if request.timestamp is not None:
-                version = _version_at(log, _milliseconds(request.timestamp), files.table)
+                version = _version_at(log, _milliseconds(request.timestamp), stored.table)
             snapshot = log.snapshot(version)
-            placed = [files.placed(add) for add in snapshot.files]
-        return Files(state=self._state(files, snapshot), blocks=_one_block(placed), access=_access(files))
+            placed = [stored.placed(add) for add in snapshot.files]
+        return Files(state=self._state(stored, snapshot), blocks=_one_block(placed), access=_access(stored))
 
     def changes(self, request: ChangesRequest, purpose: Purpose) -> Feed:
         """Read the commits. Raises ``UnsupportedFeatureError`` if the table did not record its changes."""
-        files = TableFiles(self.rest, self.name, self.options)
-        with files.log() as log:
-            start, end = _range(log, request, files.table)
+        stored = StoredLog(self.rest, self.name, self.options)
+        with stored.opened() as log:
+            start, end = _range(log, request, stored.table)
             first = log.snapshot(start)
-            actions = list(_changes(log, files, log.commits(start, end), first))
-        return Feed(state=self._state(files, first), actions=actions, access=_access(files))
+            actions = list(_changes(log, stored, log.commits(start, end), first))
+        return Feed(state=self._state(stored, first), actions=actions, access=_access(stored))
 
     def window(self, first: int, last: int | None, *, feed: bool, response_format: ResponseFormat) -> Window:
         return self._server.window(first, last, feed=feed, response_format=response_format)
 
     def commits(self, first: int, last: int | None) -> Sequence[Commit]:
         """Return the commits as far as the log has them."""
-        files = TableFiles(self.rest, self.name, self.options)
-        with files.log() as log:
+        stored = StoredLog(self.rest, self.name, self.options)
+        with stored.opened() as log:
             latest = log.latest_version()
             first = max(first, log.version_from(0))
             metadata: Metadata | None = None
@@ -99,13 +99,13 @@ class LogSource(TableSource):
                 commits.append(Commit(commit.version, commit.timestamp_ms or 0, info, recorded))
             return commits
 
-    def _state(self, files: TableFiles, snapshot: Snapshot) -> TableState:
+    def _state(self, stored: StoredLog, snapshot: Snapshot) -> TableState:
         return TableState(
-            name=files.table,
+            name=stored.table,
             version=snapshot.version,
             protocol=snapshot.protocol,
             metadata=snapshot.metadata,
-            place=files,
+            place=stored.files,
             query_id=self.rest.query_id,
         )
 
@@ -114,15 +114,15 @@ def _one_block(files: Sequence[SharedFile]) -> Generator[Sequence[SharedFile], N
     yield files
 
 
-def _access(files: TableFiles) -> str:
-    return f"the table's directory, {files.location}"
+def _access(stored: StoredLog) -> str:
+    return f"the table's directory, {stored.location}"
 
 
 def _has_feed(metadata: Metadata) -> bool:
     return metadata.properties.get(_FEED_PROPERTY, "").lower() == "true"
 
 
-def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[LogCommit], first: Snapshot) -> Iterator[TableAction]:
+def _changes(log: DeltaLog, stored: StoredLog, commits: Iterable[LogCommit], first: Snapshot) -> Iterator[TableAction]:
     metadata = first.metadata
     for commit in commits:
         if commit.version > first.version:
@@ -136,14 +136,14 @@ def _changes(log: DeltaLog, files: TableFiles, commits: Iterable[LogCommit], fir
                 f"The changes of version {commit.version} were not recorded, because the table had no change data feed "
                 f"then. Ask the provider to set '{_FEED_PROPERTY}', or since which version it has been set.",
                 feature="changeDataFeed",
-                table=files.table,
+                table=stored.table,
                 version=commit.version,
             )
         for action in change_actions(commit):
             whole: FileAction = action
             if isinstance(action, RemoveFile) and action.partition_values is None and metadata.partition_columns:
-                whole = _completed(log, action, commit.version, files.table)
-            yield files.placed(whole, commit)
+                whole = _completed(log, action, commit.version, stored.table)
+            yield stored.placed(whole, commit)
 
 
 def _completed(log: DeltaLog, remove: RemoveFile, version: int, table: str) -> RemoveFile:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 from urllib.request import url2pathname
@@ -143,12 +141,3 @@ def place_of_asset(rest: RestClient, asset: AssetRef, location: str, options: Re
             # The server provides neither.
             raise error from None
         return ServerUrls(rest, asset, location, options)
-
-
-async def found(
-    find: Callable[[str], tuple[Place, str]], known: Callable[[str], tuple[Place, str] | None], address: str
-) -> tuple[Place, str]:
-    """Return the place that contains an address, and the path in it: from ``known`` or,
-    failing that, from ``find``, which may send requests."""
-    place = known(address)
-    return await asyncio.to_thread(find, address) if place is None else place

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_sharing_client.fetch.place import DataRequest, Take
-from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import TableMetadata
 from delta_sharing_client.iceberg.table_scan import OpenedTable
 from delta_sharing_client.options import ReadOptions
@@ -22,6 +21,7 @@ from delta_sharing_client.run.batches import Batches
 from delta_sharing_client.sources.iceberg_source import files_of
 from delta_sharing_client.sources.planning import plan_files
 from delta_sharing_client.storage.local import LocalPlace
+from delta_sharing_client.storage.table_files import TableFiles
 
 FOLDER = Path(__file__).parent.parent / "tables_iceberg"
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/expected.json"))
@@ -47,12 +47,8 @@ def metadata_of(name: str) -> bytes:
 
 def load(name: str, options: ReadOptions | None = None) -> OpenedTable:
     metadata = msgspec.json.decode(metadata_of(name), type=TableMetadata)
-    files = IcebergFiles(
-        name,
-        options or ReadOptions(),
-        [metadata.location],
-        lambda root, location: Lake(FOLDER, options or ReadOptions()),
-    )
+    options = options or ReadOptions()
+    files = TableFiles(name, options, [metadata.location], lambda _: ("s3://lake", Lake(FOLDER, options)))
     return OpenedTable(name, metadata, files)
 
 

@@ -111,7 +111,7 @@ def test_session_token_is_not_combined_with_other_keys(guard: Guard, server: Ice
     server.share("t", METADATA, config=_keys(guard, "config"), storage_credentials=credentials)
     plan_files = _loaded(server)
 
-    place, _ = plan_files._find(f"{TABLE.location}/data/x")
+    _, place = plan_files._opened(f"{TABLE.location}/data/x")
     assert set(place.renewal.current().secrets) == {"access_key_id", "secret_access_key"}
 
 

@@ -26,7 +26,6 @@ import msgspec
 
 from delta_sharing_client.errors import DataError, DeltaSharingError
 from delta_sharing_client.fetch.place import DataRequest, Span, Take, Version
-from delta_sharing_client.iceberg.data_files import IcebergFiles
 from delta_sharing_client.iceberg.metadata import LoadedTable
 from delta_sharing_client.iceberg.table_scan import OpenedTable
 from delta_sharing_client.options import ReadOptions
@@ -34,6 +33,7 @@ from delta_sharing_client.plan.read_request import ScanRequest
 from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.protocol.deviations import MALFORMED
 from delta_sharing_client.run.batches import Batches
+from delta_sharing_client.storage.table_files import TableFiles
 from mock_server.iceberg_avro import avro_block
 from tests.iceberg.lake import FOLDER, Lake, expected, metadata_of, planned
 from tests.places import Sent
@@ -77,7 +77,7 @@ class _Damaged(Lake):
 def read(name: str, metadata: bytes, place: Lake) -> int:
     """Read a table with its filter in ``TABLES`` and without a filter; return the number of rows without a filter."""
     loaded = msgspec.json.decode(b'{"metadata": ' + metadata + b"}", type=LoadedTable).metadata
-    files = IcebergFiles(name, OPTIONS, [expected(name)["location"]], lambda root, location: place)
+    files = TableFiles(name, OPTIONS, [expected(name)["location"]], lambda _: ("s3://lake", place))
     table = OpenedTable(name, loaded, files)
     lineage = name == "lineage"
     result = 0

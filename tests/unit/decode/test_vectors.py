@@ -114,6 +114,13 @@ def test_both_vectors_of_a_task_are_fetched_together() -> None:
     assert vectors._span(URL, ByteRange(301, 401)).range == ByteRange(1, 601)
 
 
+def test_question_mark_in_a_store_is_part_of_the_name() -> None:
+    vectors = Vectors("t", None)  # type: ignore[arg-type]
+    for address in ("s3://b/t/a?1.bin", "s3://b/t/a?2.bin"):
+        vectors.note(task(ref(url=address)))
+    assert list(vectors._noted) == ["s3://b/t/a?1.bin", "s3://b/t/a?2.bin"]
+
+
 @pytest.mark.parametrize(
     ("start", "length", "is_inside"),
     [(101, 100, True), (120, 50, True), (100, 50, False), (100, 200, False), (151, 51, False), (201, 50, False)],

@@ -49,13 +49,12 @@ from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.rest import RestClient
 from delta_sharing_client.redact import Secret
-from delta_sharing_client.run import loop
 from delta_sharing_client.sources import log_source
+from delta_sharing_client.sources.stored_log import StoredLog
 from delta_sharing_client.storage import local
 from delta_sharing_client.storage import opening as places
 from delta_sharing_client.storage.local import LocalPlace
 from delta_sharing_client.storage.opening import open_place
-from delta_sharing_client.storage.table_files import TableFiles
 from tests import places as places_
 from tests.places import Scripted, Sent
 
@@ -103,29 +102,34 @@ def body(
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> TableFiles:
-    return TableFiles(Server(f"file://{tmp_path}/t"), NAME, OPTIONS)
+def server(tmp_path: Path) -> Server:
+    return Server(f"file://{tmp_path}/t")
 
 
-def stored(files: TableFiles, *answers: Any) -> Scripted:
-    store = Scripted([*answers])
-    files._places[files.location] = store
-    return store
+@pytest.fixture
+def stored_log(server: Server) -> StoredLog:
+    return StoredLog(server, NAME, OPTIONS)
 
 
-def test_log_file_is_read_completely_or_an_error_is_raised(files: TableFiles, tmp_path: Path) -> None:
-    address = f"{files.location}/a%20b"
-    assert address == f"file://{tmp_path}/t/a%20b"
+def stored(stored_log: StoredLog, *answers: Any) -> Scripted:
+    store: Any = Scripted([*answers], table="s.d.t")
+    stored_log.files._places[stored_log.location] = stored_log.location, store
+    stored_log._main = store
+    return cast("Scripted", store)
+
+
+def test_log_file_is_read_completely_or_an_error_is_raised(stored_log: StoredLog, tmp_path: Path) -> None:
+    assert stored_log.location == f"file://{tmp_path}/t"
 
     def read() -> bytes:
-        return bytes(loop.call(files.read(address)))
+        return bytes(stored_log.open("a%20b").read())
 
-    store = stored(files, body(), body(0, 0, 0))
+    store = stored(stored_log, body(), body(0, 0, 0))
     assert [read(), read()] == [DATA, b""]
-    assert store.asked == [("a b", None, Version())] * 2
-    store = stored(files, body(sent=DATA[:99]), Transient(TransportError("x")), body(99))
+    assert store.asked == [("_delta_log/a b", None, Version())] * 2
+    store = stored(stored_log, body(sent=DATA[:99]), Transient(TransportError("x")), body(99))
     assert read() == DATA
-    assert store.asked[1:] == [("a b", ByteRange(99, 100), V1)] * 2
+    assert store.asked[1:] == [("_delta_log/a b", ByteRange(99, 100), V1)] * 2
     for answers, kind, words in (
         ([body(sent=b"")] * 3, TransportError, "Cannot read a file of the table's log: the connection ended early"),
         ([403], AuthError, r"refused to return a file of the log \(HTTP status 403\)"),
@@ -136,57 +140,57 @@ def test_log_file_is_read_completely_or_an_error_is_raised(files: TableFiles, tm
             "Cannot read a file of the table's log: the storage states neither its length nor",
         ),
     ):
-        stored(files, *answers)
+        stored(stored_log, *answers)
         with pytest.raises(kind, match=words) as caught:
             read()
         assert getattr(caught.value, "table", "s.d.t") == "s.d.t"
 
 
-def test_log_is_listed_or_reported_missing(files: TableFiles) -> None:
+def test_log_is_listed_or_reported_missing(stored_log: StoredLog) -> None:
     moment = datetime(2026, 1, 1, 0, 0, 0, 1600, tzinfo=timezone.utc)
-    first = Page([StoredFile("_delta_log/0.json", 3, moment)], ["_delta_log/x"], next="1")
-    second = Page([StoredFile("_delta_log/1.json", 4)], [])
-    store = stored(files, Transient(TransportError("x")), first, second)
-    assert files.list_log() == [LogEntry("0.json", 3, round(moment.timestamp() * 1000)), LogEntry("1.json", 4, 0)]
+    first = Page([StoredFile("_delta_log/0.json", 3, moment)], [], next="1")
+    second = Page([StoredFile("_delta_log/1.json", 4)], ["_delta_log/x"])
+    store = stored(stored_log, Transient(TransportError("x")), first, second)
+    assert stored_log.entries() == [LogEntry("0.json", 3, round(moment.timestamp() * 1000)), LogEntry("1.json", 4, 0)]
     assert store.asked == [("_delta_log", mark, False) for mark in (None, None, "1")]
     for answer in (404, Page([], ["_delta_log/x"])):
-        stored(files, answer)
+        stored(stored_log, answer)
         with pytest.raises(FileNotFoundError):
-            files.list_log()
+            stored_log.entries()
     for refused, kind in ((Refused(403, None), AuthError), (Refused(404, None, "NoSuchBucket"), TransportError)):
-        stored(files, refused)
+        stored(stored_log, refused)
         with pytest.raises(kind, match="refused to list the log") as caught:
-            files.list_log()
+            stored_log.entries()
         assert caught.value.table == "s.d.t"
 
 
-def test_data_file_is_read_from_the_store_by_range(files: TableFiles) -> None:
-    store = stored(files, body(3, 9))
-    address = f"{files.location}/a%2520"
-    assert places_.get(files, address, ByteRange(3, 9), V1) == (DATA[3:9], Span(3, 9, 100), V1)
+def test_data_file_is_read_from_the_store_by_range(stored_log: StoredLog) -> None:
+    store = stored(stored_log, body(3, 9))
+    address = f"{stored_log.location}/a%20"
+    assert places_.get(stored_log.files, address, ByteRange(3, 9), V1) == (DATA[3:9], Span(3, 9, 100), V1)
     assert store.asked == [("a%20", ByteRange(3, 9), V1)]
 
 
-def test_file_gets_its_location_version_and_timestamp(files: TableFiles) -> None:
-    top = files.location
+def test_file_gets_its_location_version_and_timestamp(stored_log: StoredLog) -> None:
+    top = stored_log.location
     add = AddFile(path="a%20b", partition_values={}, size=1, modification_time=1, data_change=True)
-    result = files.placed(add)
-    assert (result.action.path, result.file_id, result.version, result.timestamp) == (f"{top}/a%20b", "a b", None, None)
+    result = stored_log.placed(add)
+    assert (result.action.path, result.file_id, result.version, result.timestamp) == (f"{top}/a b", "a b", None, None)
     commit = Commit(version=7, timestamp_ms=8)
-    result = files.placed(add, commit)
-    assert (result.action.path, result.version, result.timestamp) == (f"{top}/a%20b", 7, 8)
+    result = stored_log.placed(add, commit)
+    assert (result.action.path, result.version, result.timestamp) == (f"{top}/a b", 7, 8)
     with pytest.raises(DataError, match="Expected a size") as caught:
-        files.placed(AddFile(path="a", partition_values={}, size=-1, modification_time=1, data_change=True))
+        stored_log.placed(AddFile(path="a", partition_values={}, size=-1, modification_time=1, data_change=True))
     assert (caught.value.table, caught.value.file_id) == ("s.d.t", "a")
-    assert files.placed(RemoveFile(path="a", data_change=True)).action.path == f"{top}/a"
-    assert files.placed(replace(add, size=0)).action.size == 0
+    assert stored_log.placed(RemoveFile(path="a", data_change=True)).action.path == f"{top}/a"
+    assert stored_log.placed(replace(add, size=0)).action.size == 0
 
     def vector(kind: Any, path: str) -> Any:
         one = DeletionVectorDescriptor(kind, path, 36, 2, 4)
         action = AddFile(
             path="a", partition_values={}, size=1, modification_time=1, data_change=True, deletion_vector=one
         )
-        placed: Any = files.placed(action).action.deletion_vector
+        placed: Any = stored_log.placed(action).action.deletion_vector
         assert (placed.size_in_bytes, placed.cardinality, placed.offset) == (36, 2, 4)
         return placed.storage_type, placed.path_or_inline_dv
 
@@ -197,53 +201,54 @@ def test_file_gets_its_location_version_and_timestamp(files: TableFiles) -> None
         assert vector("p", path) == ("p", f"{top}/dv")
 
 
-def test_paths_stay_inside_the_allowed_location(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_stay_inside_the_allowed_location(
+    stored_log: StoredLog, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for wrong in ("", "a/../b", "..", "%2e%2e/x", "a%00b", "\0"):
         with pytest.raises(DataError, match="must stay inside the table") as caught:
-            files._address(wrong)
+            stored_log._address(wrong)
         assert caught.value.table == "s.d.t"
-    assert files._address("a/..b") == f"{files.location}/a/..b"
-    aside = files.location + "2"
-    monkeypatch.setattr(TableFiles, "_auxiliary", (aside,))
-    with pytest.raises(UnsupportedFeatureError, match="outside the table's location") as refused:
-        files._address(f"{files.location}3/x/y.parquet")
-    assert (refused.value.table, refused.value.file_id) == ("s.d.t", "y.parquet")
-    server = cast("Server", files._rest)
+    assert stored_log._address("a/..b") == f"{stored_log.location}/a/..b"
+    aside = stored_log.location + "2"
+    monkeypatch.setattr(stored_log.files, "_more", lambda: [aside])
+    with pytest.raises(UnsupportedFeatureError, match=r"outside of the locations .* Read the table by URL") as refused:
+        stored_log._address(f"{stored_log.location}3/x/y.parquet")
+    assert (refused.value.table, refused.value.file_id) == ("s.d.t", f"{stored_log.location}3/x/y.parquet")
     assert server.asked == [(AssetRef(TABLE, NAME), None)]
     for _ in range(2):
-        assert files._address(f"{aside}/x") == f"{aside}/x"
+        assert stored_log._address(f"{aside}/x") == f"{aside}/x"
     assert server.asked[1:] == [(AssetRef(TABLE, NAME), aside)]
-    assert files._find(f"{aside}/x%20y")[1] == "x y"
+    assert stored_log._address(f"{aside}/x%20y") == f"{aside}/x y"
     # Credentials for a location other than the requested one are ignored.
-    monkeypatch.setattr(TableFiles, "_auxiliary", (files.location + "4",))
+    monkeypatch.setattr(stored_log.files, "_more", lambda: [stored_log.location + "4"])
     monkeypatch.setattr(Server, "credentials", lambda *_: TemporaryCredentials(location=aside))
     with pytest.raises(UnsupportedFeatureError):
-        files._address(f"{files.location}4/x")
+        stored_log._address(f"{stored_log.location}4/x")
 
 
-def test_log_files_are_prefetched(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_files_are_prefetched(stored_log: StoredLog, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
     async def read(address: str) -> memoryview:
-        begun.append(address.removeprefix(f"{files.location}/_delta_log/"))
+        begun.append(address.removeprefix(f"{stored_log.location}/_delta_log/"))
         return memoryview(address.encode())
 
-    monkeypatch.setattr(files, "read", read)
-    with files.log() as log:
+    monkeypatch.setattr(stored_log._ahead, "_make", read)
+    with stored_log.opened() as log:
         directory: Any = log.directory
         names = [f"{number}" for number in range(20)]
         directory.expect(names)
-        assert directory.open("0").read() == f"{files.location}/_delta_log/0".encode()
+        assert directory.open("0").read() == f"{stored_log.location}/_delta_log/0".encode()
         # One more than at a time, because the first was taken.
         assert set(begun) <= set(names[:17])
-        assert directory.open("x").read() == f"{files.location}/_delta_log/x".encode()
-        assert directory.open("0").read() == f"{files.location}/_delta_log/0".encode()
+        assert directory.open("x").read() == f"{stored_log.location}/_delta_log/x".encode()
+        assert directory.open("0").read() == f"{stored_log.location}/_delta_log/0".encode()
         assert [directory.open(name).read() for name in names[1:]] == [
-            f"{files.location}/_delta_log/{name}".encode() for name in names[1:]
+            f"{stored_log.location}/_delta_log/{name}".encode() for name in names[1:]
         ]
         assert sorted(begun) == sorted([*names, "x", "0"])
-        directory.open(f"{files.location}/aside")
-        assert begun[-1] == f"{files.location}/aside"
+        directory.open(f"{stored_log.location}/aside")
+        assert begun[-1] == f"{stored_log.location}/aside"
 
 
 # --- local directories ---
@@ -406,7 +411,7 @@ def test_asset_is_opened_at_its_location_or_refused(tmp_path: Path) -> None:
     assert server.asked[-1] == (AssetRef(VOLUME, NAME), f"file://{tmp_path}")
 
 
-def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_need_the_feed_enabled_in_every_version(stored_log: StoredLog, monkeypatch: pytest.MonkeyPatch) -> None:
     completed: list[int] = []
 
     def complete(log: object, action: RemoveFile, version: int, table: str) -> RemoveFile:
@@ -425,14 +430,14 @@ def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monke
 
     def changes(*commits: Commit) -> list[Any]:
         completed.clear()
-        return list(log_source._changes(cast("Any", None), files, commits, first))
+        return list(log_source._changes(cast("Any", None), stored_log, commits, first))
 
     protocol = Protocol(1, 2)
     result = changes(
         Commit(3, 30, protocol=protocol, metadata=feed, removes=(known, bare)),
         Commit(4, 40, protocol=protocol, metadata=plain, removes=(bare,), adds=(add,)),
     )
-    top = files.location
+    top = stored_log.location
     assert completed == [3]
     kinds = [type(one).__name__ for one in result]
     assert kinds == ["SharedFile"] * 2 + ["VersionedProtocol", "VersionedMetadata"] + ["SharedFile"] * 2
@@ -448,7 +453,7 @@ def test_changes_need_the_feed_enabled_in_every_version(files: TableFiles, monke
     assert (refused.value.table, refused.value.version) == ("s.d.t", 5)
 
 
-def test_tombstone_is_completed_from_the_previous_version(files: TableFiles) -> None:
+def test_tombstone_is_completed_from_the_previous_version(stored_log: StoredLog) -> None:
     asked: list[int] = []
     add = AddFile(path="a%20b", partition_values={"p": "x"}, size=7, modification_time=1, data_change=True)
 
@@ -513,7 +518,7 @@ def test_range_of_a_feed_must_be_within_the_log() -> None:
     assert late.value.table == "s.d.t"
 
 
-def test_commits_are_read_back_to_the_start_of_the_log(files: TableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_read_back_to_the_start_of_the_log(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Metadata(id="i", schema_string="{}", configuration={"delta.enableChangeDataFeed": "true"})
     info = CommitInfo()
     commits = [
@@ -548,12 +553,12 @@ def test_commits_are_read_back_to_the_start_of_the_log(files: TableFiles, monkey
         yield log
 
     log = Log()
-    monkeypatch.setattr(TableFiles, "log", opened)
+    monkeypatch.setattr(StoredLog, "opened", opened)
 
     def facts(start: int, end: int | None) -> list[tuple[int, int, bool]]:
         asked.clear()
-        server = SimpleNamespace(rest=files._rest, name=NAME, options=OPTIONS)
-        result = log_source.LogSource(cast("Any", server)).commits(start, end)
+        source = SimpleNamespace(rest=server, name=NAME, options=OPTIONS)
+        result = log_source.LogSource(cast("Any", source)).commits(start, end)
         assert result[0].info is info
         return [(one.version, one.timestamp_ms, one.has_feed) for one in result]
 
