@@ -129,6 +129,9 @@ def credential(kind: str, request: Request) -> str:
         return request.parameters.get("sig", "")
     if kind == GOOGLE:
         return authorization.removeprefix("Bearer ") if authorization.startswith("Bearer ") else ""
+    if "X-Amz-Signature" in request.parameters:
+        # A pre-signed URL.
+        return request.parameters["X-Amz-Credential"]
     match = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/\d{8}/[^/]+/s3/aws4_request, .*", authorization)
     return "" if match is None else f"{match[1]} {request.headers.get('x-amz-security-token', '')}"
 

@@ -7,7 +7,6 @@ same with the emulators and a server of S3.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import pathlib
 from collections.abc import Mapping
 
@@ -46,8 +45,6 @@ OF_URLS = {
     ("bad-redirect", False): "ProtocolError",
     ("bad-redirect", True): "ProtocolError",
 }
-# A table whose directory is refused is read by URL. These servers send the files themselves, not through the store.
-BY_SERVER = dict.fromkeys(itertools.product(("expired", "refused"), ("list a log", ROWS)), "right")
 _SHOWN = {"right": "right", UNUSED: ""}
 
 
@@ -111,9 +108,7 @@ def test_other_places_have_the_same_results(kind: str, first: int, of_s3: dict[C
     chosen = [cell for cell in cells(kind) if kind != URLS or cell.use in OF_FILES]
     results = outcomes(simulated(kind), list(sample(chosen, 4, first)))
     expected = {
-        cell: OF_URLS.get((cell.fault.name, cell.always), of_s3[cell])
-        if kind == URLS
-        else BY_SERVER.get((cell.fault.name, cell.use), of_s3[cell])
+        cell: OF_URLS.get((cell.fault.name, cell.always), of_s3[cell]) if kind == URLS else of_s3[cell]
         for cell in results
     }
 

@@ -12,10 +12,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 
 import boto3
-import obstore
 import pytest
 import requests
-from obstore.store import AzureStore
 
 from delta_sharing_client.redact import Secret
 from mock_server.s3 import S3Settings
@@ -62,14 +60,14 @@ def azurite(endpoint: str) -> Store:
     base = f"{endpoint}/{ACCOUNT}"
     answer = requests.put(f"{base}/{BUCKET}?restype=container&{signature('rwlc', 600)}", timeout=30)
     assert answer.status_code in (201, 409), answer.text
-    writing = AzureStore(
-        container_name=BUCKET,
-        config={"account_name": ACCOUNT, "sas_token": signature("rwl", 3600), "endpoint": base},
-        client_options={"allow_http": True},
-    )
+
+    def put(key: str, data: bytes) -> None:
+        url = f"{base}/{BUCKET}/{urllib.parse.quote(key)}?{signature('rwl', 600)}"
+        requests.put(url, data, headers={"x-ms-blob-type": "BlockBlob"}, timeout=30).raise_for_status()
+
     return Store(
         f"abfss://{BUCKET}@{ACCOUNT}.dfs.core.windows.net",
-        lambda key, data: obstore.put(writing, key, data) and None,
+        put,
         {"abfss": lambda _, seconds: {"azureUserDelegationSas": {"sasToken": signature("rl", seconds)}}},
         {"endpoint": base},
         ended={"abfss": lambda *_: {"azureUserDelegationSas": {"sasToken": signature("rl", -60)}}},

@@ -16,6 +16,10 @@ from tests.stores.conftest import Store as RealStore
 pytestmark = pytest.mark.stores
 
 KINDS = {"s3": S3, "abfss": AZURE, "gs": GOOGLE}
+DIFFERENT = {
+    GOOGLE: "if-match",  # objects of the emulator have no ETag, so nothing asks for a version of them
+    AZURE: "wrong-content-length",  # after the end of a file, the emulator has an empty range, and the store a 416
+}
 
 
 def signed(url: str) -> dict[str, str]:
@@ -37,7 +41,5 @@ def test_faults_have_the_same_results_as_in_the_suite(store: RealStore) -> None:
 
     results, expected = outcomes(real, cells()), outcomes(simulated(kind), cells())
 
-    if kind == GOOGLE:
-        # The emulator's objects have no ETag, so nothing asks for a version of them.
-        results = {cell: result for cell, result in results.items() if cell.fault.name != "if-match"}
+    results = {cell: result for cell, result in results.items() if cell.fault.name != DIFFERENT.get(kind)}
     assert {str(cell): (result, expected[cell]) for cell, result in results.items() if result != expected[cell]} == {}
