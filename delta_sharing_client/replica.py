@@ -60,7 +60,7 @@ from delta_sharing_client.delta.schema import schema_to_json
 from delta_sharing_client.delta.snapshot import Snapshot, Want
 from delta_sharing_client.errors import DataError, ProtocolError, UsageError, check_memory
 from delta_sharing_client.fetch.file_target import Workshop, download
-from delta_sharing_client.fetch.place import Checksum
+from delta_sharing_client.fetch.place import Bytes, Checksum
 from delta_sharing_client.fetch.report import ScanReport, add_counts, file_started, follow_progress
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.file_lock import FileLock
@@ -543,10 +543,10 @@ class _CopiedFile:
         self._temporary.open("wb").close()
         return split(ByteRange(0, size), _PART) if size else []
 
-    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+    def write(self, at: int, pieces: Sequence[Bytes], *, is_hashed: bool) -> None:
         with self._temporary.open("r+b") as stream:
-            stream.seek(part.start)
-            stream.write(data)
+            stream.seek(at)
+            stream.writelines(pieces)
 
     def finish(self, checksum: Checksum | None) -> bool:
         if checksum is not None and _digest_of(self._temporary, checksum.algorithm) != checksum.digest.hex():

@@ -26,7 +26,7 @@ from delta_sharing_client.assets.written_files import WrittenFile, WrittenFiles,
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.file_lock import FileLock
 from delta_sharing_client.local_folder import LocalFolder, is_link
-from delta_sharing_client.part_file import JOURNAL_SUFFIX, PartFile
+from delta_sharing_client.part_file import JOURNAL_SUFFIX, Data, PartFile
 
 _RECORDS, _PARTS, _LOCK = "files.jsonl", "parts", "lock"
 # Incomplete large files, with the asset and the version in their names; and a folder of small files for each worker.
@@ -228,7 +228,7 @@ class State:
         self._add(path, None)
         return True
 
-    def store(self, worker: int, data: memoryview, path: str, etag: str | None, modified: float | None) -> None:
+    def store(self, worker: int, data: Data, path: str, etag: str | None, modified: float | None) -> None:
         """Store a small file as a whole. Each worker has its own number: workers that write into one directory would
         wait for each other."""
         with self._using():

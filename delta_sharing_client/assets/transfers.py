@@ -16,7 +16,7 @@ from delta_sharing_client.assets.state import State
 from delta_sharing_client.decode.file_bytes import gather
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.file_target import Workshop, download
-from delta_sharing_client.fetch.place import Checksum, StoredFile, Version
+from delta_sharing_client.fetch.place import Bytes, Checksum, StoredFile, Version
 from delta_sharing_client.fetch.report import ScanReport, add_counts, follow_progress
 from delta_sharing_client.fetch.source import MOST_IN_ONE_RESPONSE, Attempt, Fetcher, RemoteFile, Stale
 from delta_sharing_client.parquet.byte_ranges import ByteRange, split
@@ -136,16 +136,16 @@ class _SmallFile:
 
     def __init__(self, state: State, worker: int, current: Callable[[], StoredFile]) -> None:
         self._state, self._worker, self._current = state, worker, current
-        self._data = memoryview(b"")
+        self._data: Bytes = b""
 
     def missing(self, size: int) -> Sequence[ByteRange]:
         return [ByteRange(0, size)] if size else []
 
-    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
-        self._data = data
+    def write(self, at: int, pieces: Sequence[Bytes], *, is_hashed: bool) -> None:
+        (self._data,) = pieces
 
     def finish(self, checksum: Checksum | None) -> bool:
-        data, self._data = self._data, memoryview(b"")
+        data, self._data = self._data, b""
         if checksum is not None and hashlib.new(checksum.algorithm, data, usedforsecurity=False).digest() != (
             checksum.digest
         ):
@@ -155,7 +155,7 @@ class _SmallFile:
         return True
 
     def close(self) -> None:
-        self._data = memoryview(b"")
+        self._data = b""
 
 
 class _LargeFile:
@@ -172,9 +172,11 @@ class _LargeFile:
         add_counts(self._report, bytes=size - sum(span.length for span in missing))
         return [part for span in missing for part in split(span, PART_BYTES)]
 
-    def write(self, part: ByteRange, data: memoryview, *, is_hashed: bool) -> None:
+    def write(self, at: int, pieces: Sequence[Bytes], *, is_hashed: bool) -> None:
         assert self._part is not None
-        self._part.write(part.start, data, is_hashed=is_hashed)
+        for data in pieces:
+            self._part.write(at, data, is_hashed=is_hashed)
+            at += len(data)
 
     def finish(self, checksum: Checksum | None) -> bool:
         part = self._part

@@ -17,7 +17,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from delta_sharing_client.errors import DataError, DeltaSharingError, TransportError, about_file
-from delta_sharing_client.fetch.place import Body, Checksum, DataRequest, Place, Refused, Take, Version, Wanted
+from delta_sharing_client.fetch.place import Body, Bytes, Checksum, DataRequest, Place, Refused, Take, Version, Wanted
 from delta_sharing_client.fetch.report import ScanReport, add_counts, tell_wait
 from delta_sharing_client.fetch.waiting import Order, Turns
 from delta_sharing_client.http.retry import (
@@ -213,6 +213,13 @@ class RemoteFile:
         if wanted.length:
             with about_file(self.fetcher.place.table, self.file_id):
                 await _Transfer(self, wanted, into).run()
+
+    async def pour(self, wanted: ByteRange, put: Callable[[Bytes], None]) -> None:
+        """Call ``put`` with the bytes of ``wanted`` as they arrive, in order. Raises the errors of ``fetch``; the bytes
+        before an error are those of the file, too."""
+        if wanted.length:
+            with about_file(self.fetcher.place.table, self.file_id):
+                await _PouringTransfer(self, wanted, put).run()
 
     async def read_all(self, most: int | None = None) -> pa.Buffer:
         """Return all bytes of a file, whose size need not be known; sets ``size``.
@@ -410,8 +417,8 @@ class _Transfer:
             self.filled = complete
 
     async def receive(self, body: Body, skip: int) -> None:
-        """Skip the first ``skip`` bytes of a response, and write the others into ``into``."""
-        report, into, length = self.file.fetcher.report, self.into, self.wanted.length
+        """Skip the first ``skip`` bytes of a response, and ``put`` the others."""
+        report, length = self.file.fetcher.report, self.wanted.length
         while self.filled < length and (data := await body.read()):
             if skip:
                 skipped = min(skip, len(data))
@@ -422,9 +429,13 @@ class _Transfer:
                 if body.span.stop is None and self.wanted.stop == self.file.size:
                     raise self.longer()
                 data = data[:left]
-            into[self.filled : self.filled + len(data)] = data
+            self.put(data)
             self.filled += len(data)
             add_counts(report, bytes=len(data))
+
+    def put(self, data: Bytes) -> None:
+        """Store the next bytes."""
+        self.into[self.filled : self.filled + len(data)] = data
 
     def longer(self) -> DataError:
         return self.file.error(DataError, f"expected a file of {self.file.size} bytes, but the storage sends more")
@@ -453,6 +464,30 @@ class _Transfer:
             raise self.file.error(TransportError, f"the storage refused the file's URL ({refused}){guess}")
         if status not in RETRIED_STATUSES:
             raise self.file.error(TransportError, f"the storage responded with {refused}")
+
+
+class _PouringTransfer(_Transfer):
+    """Passes the bytes of ``wanted`` on as they arrive."""
+
+    def __init__(self, file: RemoteFile, wanted: ByteRange, pour: Callable[[Bytes], None]) -> None:
+        super().__init__(file, wanted, memoryview(b""))
+        self.pour = pour
+
+    def put(self, data: Bytes) -> None:
+        self.pour(data)
+
+    async def take(self, body: Body) -> None:
+        if body.span.stop is not None:
+            await super().take(body)
+            return
+        # Only the end of a response without a length shows whether its bytes belong to the file.
+        left = ByteRange(self.wanted.start + self.filled, self.wanted.stop)
+        held = memoryview(pa.allocate_buffer(left.length)).cast("B")
+        rest = _Transfer(self.file, left, held)
+        await rest.take(body)
+        if rest.filled:
+            self.put(held[: rest.filled])
+        self.filled += rest.filled
 
 
 class _WholeTransfer(_Transfer):

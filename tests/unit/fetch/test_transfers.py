@@ -400,3 +400,35 @@ def test_whole_file_without_length_is_read_to_its_end() -> None:
     for second in (sent(version=V2), Sent(version=V2)):
         store = Store([Sent(broken=True, data=DATA[:50]), second])
         assert whole(store, attempt=source.Attempt.IN_ONE_RESPONSE) == (DATA, SIZE)
+
+
+def poured(store: Store, start: int = 0, stop: int = SIZE) -> bytes:
+    pieces: list[bytes] = []
+    put = lambda data: pieces.append(bytes(data))  # noqa: E731
+    try:
+        asyncio.run(asyncio.wait_for(made(store).pour(ByteRange(start, stop), put), HANGS))
+    except DataError:
+        assert not pieces
+        raise
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("unstated", [False, True])
+def test_bytes_are_poured_once_and_in_order(unstated: bool) -> None:
+    end, total = (None, None) if unstated else (SIZE, SIZE)
+    whole = {"version": Version()} if unstated else {}
+    for start, stop in ((0, SIZE), (10, 20), (13, 14), (93, SIZE)):
+        assert poured(Store([Sent(0, end, total, **whole)]), start, stop) == DATA[start:stop]
+        store = Store([Sent(0, end, total, broken=True, data=DATA[:50], **whole), Sent(0, end, total, **whole)])
+        assert poured(store, start, stop) == DATA[start:stop]
+    store = Store([Sent(0, 40, broken=True), Sent(40, 60), Sent(60)])
+    assert poured(store) == DATA
+    assert store.wanted == [None, ByteRange(40, SIZE), ByteRange(60, SIZE)]
+    assert poured(Store([]), 5, 5) == b""
+
+
+def test_no_byte_of_a_longer_file_is_poured() -> None:
+    """Bytes that are written to the disk are kept for the next download."""
+    for piece in (7, SIZE, SIZE + 1):
+        longer = Sent(0, None, None, data=DATA + b"x", piece=piece, version=Version())
+        refused(DataError, lambda sent=longer: poured(Store([sent])), "the storage sends more")  # type: ignore[misc]
