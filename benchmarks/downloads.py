@@ -2,11 +2,12 @@
 
     python -m benchmarks.downloads [--repeats N] [--cases LIST] [--s3fs PYTHON] [--directory FOLDER] [--save]
 
-The store is versitygw, which ``bash scripts/s3`` builds (``--server`` names a different binary). The cases are 10,000
-files of 20 kB, 16 files of 64 MB, and the listing of 100,000 files. Large files are uploaded in one request, so that
+The store is versitygw, which ``bash scripts/s3`` builds (``--server`` names a different binary). The cases are 1,000
+files of 20 kB, 16 files of 25 MB, and the listing of 100,000 files. Large files are uploaded in one request, so that
 the ETag is the MD5 of the content, which only this client verifies, or in parts, as most programs do. A first round
 finds the numbers of tasks and threads with which the plain loops are fastest. Then each round runs every contender in
-random order in a separate process; the clock starts after the imports. Each ratio is the median over all rounds.
+random order in a separate process; the clock starts after the imports. Each ratio is the median over all rounds, of
+the seconds and of the processor seconds, compared with the contender that is fastest in the round.
 ``--s3fs`` is the interpreter of a separate environment with s3fs, which needs a different version of botocore.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -35,14 +37,15 @@ import mock_server
 from benchmarks.results import save_downloads
 from mock_server import asset_files, catalog
 
-CASES = {"small": (10_000, 20_000), "large": (16, 64_000_000), "parts": (16, 64_000_000), "list": (100_000, 100)}
+CASES = {"small": (1_000, 20_000), "large": (16, 25_000_000), "parts": (16, 25_000_000), "list": (100_000, 100)}
 TITLES = {
-    "small": "10,000 files of 20 kB",
-    "large": "16 files of 64 MB whose ETags are MD5",
-    "parts": "16 files of 64 MB, uploaded in parts",
+    "small": "1,000 files of 20 kB",
+    "large": "16 files of 25 MB whose ETags are MD5",
+    "parts": "16 files of 25 MB, uploaded in parts",
     "list": "listing of 100,000 files",
 }
-GOALS = {"small": 1.15, "large": 1.15, "parts": 1.15, "list": 1.2}
+# The most that our seconds and our processor seconds may be, as multiples of the fastest contender's.
+GOALS = {"small": (1.2, 1.6), "large": (1.2, 1.0), "parts": (1.2, 1.0), "list": (1.2, 2.0)}
 MOST_MEMORY = 200_000_000
 TASKS = (4, 8, 16, 32, 64)
 BUCKET, REGION = "benchmark", "us-east-1"
@@ -84,8 +87,8 @@ def _wait_for(address: str) -> None:
             return
 
 
-def fill(endpoint: str, case: str) -> None:
-    """Upload the files of ``case`` to the store unless they exist."""
+def fill(endpoint: str, case: str, objects: Path) -> None:
+    """Put the files of ``case`` into the store, whose directory is ``objects``, unless they exist."""
     client = boto3.client(
         "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET
     )
@@ -100,8 +103,12 @@ def fill(endpoint: str, case: str) -> None:
         key, data = f"{case}/{number // 1000:03}/{number:06}.bin", source.randbytes(size)
         if case == "parts":
             client.upload_fileobj(io.BytesIO(data), BUCKET, key)
-        else:
-            client.put_object(Bucket=BUCKET, Key=key, Body=data)
+            continue
+        # Written as the server writes an object, because an upload takes ten times as long.
+        path = objects / BUCKET / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        os.setxattr(path, "user.etag", f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'.encode())
 
 
 class Turns:
@@ -156,7 +163,7 @@ class Turns:
 def report(case: str, turns: Turns, figures: dict[str, list[Figures]]) -> dict[str, Any]:
     """Print and return the medians, and the ratios of each round."""
     result: dict[str, Any] = {"case": case, "title": TITLES[case], "goal": GOALS[case], "contenders": {}}
-    best = [min(turn["seconds"] for turn in turn_of) for turn_of in _others(figures)]
+    best = [min(others, key=lambda one: one["seconds"]) for others in _others(figures)]
     for name, answers in figures.items():
         pairs = zip(figures["ours"], answers, strict=True)
         result["contenders"][name] = {
@@ -166,16 +173,19 @@ def report(case: str, turns: Turns, figures: dict[str, list[Figures]]) -> dict[s
             "peak_bytes": max(one["peak_bytes"] for one in answers),
             "ratio": statistics.median(mine["seconds"] / theirs["seconds"] for mine, theirs in pairs),
         }
-    result["ratio"] = statistics.median(
-        mine["seconds"] / other for mine, other in zip(figures["ours"], best, strict=True)
-    )
+    for ratio, figure in (("ratio", "seconds"), ("processor_ratio", "processor")):
+        pairs = zip(figures["ours"], best, strict=True)
+        result[ratio] = statistics.median(mine[figure] / other[figure] for mine, other in pairs)
     for name, one in result["contenders"].items():
         tasks = f" of {one['tasks']}" if "tasks" in one else ""
         sys.stdout.write(
             f"{case}: {name}{tasks}: {one['seconds']:.2f} s ({one['processor']:.2f} s of processor, "
             f"{one['peak_bytes'] / 1e6:.0f} MB), ours takes {one['ratio']:.2f} times as long\n"
         )
-    sys.stdout.write(f"{case}: ours takes {result['ratio']:.2f} times as long as the fastest of each turn\n")
+    sys.stdout.write(
+        f"{case}: ours takes {result['ratio']:.2f} times as long as the fastest of each turn, and "
+        f"{result['processor_ratio']:.2f} times its processor time\n"
+    )
     sys.stdout.flush()
     return result
 
@@ -186,7 +196,7 @@ def _others(figures: dict[str, list[Figures]]) -> Iterator[tuple[Figures, ...]]:
 
 def measure(case: str, endpoint: str, scratch: Path, repeats: int, s3fs: Path | None) -> dict[str, Any]:
     """Return the measurements of one case."""
-    fill(endpoint, case)
+    fill(endpoint, case, scratch / "objects")
     settings = {"endpoint": endpoint, "region": REGION}
     keys = {"accessKeyId": KEY, "secretAccessKey": SECRET, "sessionToken": ""}
     asset = asset_files.volume(tuple(VOLUME.split(".")), f"s3://{BUCKET}/{case}")
@@ -228,7 +238,8 @@ def main() -> int:
     if given.save:
         save_downloads(results)
     memory = max(one["contenders"]["ours"]["peak_bytes"] for one in results)
-    return 0 if memory <= MOST_MEMORY and all(one["ratio"] <= one["goal"] for one in results) else 1
+    is_met = all(one["ratio"] <= one["goal"][0] and one["processor_ratio"] <= one["goal"][1] for one in results)
+    return 0 if memory <= MOST_MEMORY and is_met else 1
 
 
 if __name__ == "__main__":
