@@ -38,13 +38,20 @@ def wide_batch(rows: int, first_id: int, seed: int) -> pa.Table:
 
 
 def wide_table(
-    name: str, files: int, rows: int, row_groups: int = 1, distinct: int | None = None, page_index: bool = False
+    name: str,
+    files: int,
+    rows: int,
+    row_groups: int = 1,
+    distinct: int | None = None,
+    page_index: bool = False,
+    checksums: bool = False,
 ) -> pathlib.Path:
     """Return a table of ``files`` files with ``rows`` rows each; after ``distinct`` files, the contents repeat.
 
-    With a ``page_index``, pages have up to 20,000 rows, as when Spark writes them.
+    With a ``page_index``, pages have up to 20,000 rows, as when Spark writes them; with ``checksums``, they have one.
     """
     paging = {"write_page_index": True, "data_page_size": 8 * 20_000} if page_index else {}
+    paging |= {"write_page_checksum": True} if checksums else {}
 
     def write(root: pathlib.Path) -> None:
         adds = []
@@ -58,6 +65,22 @@ def wide_table(
                 os.link(root / f"part-{source:05d}.parquet", path)
             adds.append(add(path, rows, {"id": (source * rows, source * rows + rows - 1)}))
         commit(root, 0, [*head(wide_batch(1, 0, 0).schema), *adds])
+
+    return made(name, write)
+
+
+def grouped_table(name: str, columns: int, row_groups: int, rows: int, checksums: bool = False) -> pathlib.Path:
+    """Return a table of one file with ``row_groups`` row groups of ``rows`` rows each, and ``columns`` columns, two of
+    which are named ``first`` and ``middle``."""
+
+    def write(root: pathlib.Path) -> None:
+        random, path = np.random.default_rng([SEED, 5]), root / "part-00000.parquet"
+        names = {0: "first", columns // 2: "middle"}
+        batch = pa.table({names.get(each, f"c{each}"): random.random(rows) for each in range(columns)})
+        with pq.ParquetWriter(path, batch.schema, compression="snappy", write_page_checksum=checksums) as writer:
+            for _ in range(row_groups):
+                writer.write_table(batch)
+        commit(root, 0, [*head(batch.schema), add(path, rows * row_groups, {})])
 
     return made(name, write)
 

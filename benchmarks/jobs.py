@@ -11,7 +11,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +51,7 @@ SELECT sum(l_extendedprice * l_discount) FROM {} WHERE l_shipdate >= DATE '1994-
 AND l_shipdate < DATE '1995-01-01' AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24"""
 _TOP_SQL = "SELECT l_orderkey, l_extendedprice FROM {} ORDER BY l_extendedprice DESC, l_orderkey LIMIT 10"
 _TEXT = "l_shipmode = 'AIR'"
+_TWO = ["first", "middle"]
 _TEXT_COLUMNS = ["l_orderkey", "l_extendedprice", "l_shipmode"]
 
 
@@ -173,6 +174,60 @@ def _incumbent(question: Question) -> int:
         return len(delta_sharing.load_as_pandas(f"{profile}#{question.table}"))
 
 
+def _counted_by_polars(question: Question) -> int:
+    import polars as pl
+
+    return int(_lazy(question).select(pl.len()).collect().item())
+
+
+def _copied(question: Question) -> int:
+    import tempfile
+
+    import delta_sharing_client as ds
+
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = ds.SharingClient(question.profile).table(question.table).replicate(Path(scratch, "copy"))
+        return copy.num_files
+
+
+def _files_alone(question: Question) -> int:
+    """Write the table's files from memory to the disk, as a copy does."""
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, path in enumerate(question.paths()):
+            written = Path(scratch, f"{number}.part")
+            with written.open("wb") as stream:
+                stream.write(Path(path).read_bytes())
+                stream.flush()
+                os.fsync(stream.fileno())
+            written.rename(written.with_suffix(".parquet"))
+    return len(question.paths())
+
+
+def _fed(question: Question) -> int:
+    import delta_sharing_client as ds
+
+    return len(ds.SharingClient(question.profile).table(question.table).changes(1).to_pandas())
+
+
+def _from_memory(question: Question) -> Iterator[Any]:
+    import io
+
+    import pyarrow.parquet as pq
+
+    for path in question.paths():
+        yield pq.read_table(io.BytesIO(Path(path).read_bytes())).to_pandas()
+
+
+def _two_of_file(question: Question) -> int:
+    import pyarrow.parquet as pq
+
+    (path,) = question.paths()
+    return pq.read_table(path, columns=_TWO).num_rows
+
+
 def _column(frame: Any) -> int:
     return len(frame.select("l_extendedprice").collect())
 
@@ -221,13 +276,28 @@ JOBS: dict[str, dict[str, Answer]] = {
         "ours": lambda question: _scan(question, columns=["l_extendedprice"]).to_arrow().num_rows,
         "polars": lambda question: _column(_remote_polars(question)),
     },
+    "count": {
+        "ours": lambda question: _scan(question).count(),
+        "by-polars": _counted_by_polars,
+        "by-duckdb": lambda question: _attached(question, "SELECT count(*) FROM {}")[0][0],
+    },
+    "copy": {"ours": _copied, "files-alone": _files_alone},
+    "feed": {"ours": _fed, "memory": lambda question: sum(len(rows) for rows in _from_memory(question))},
+    "two-columns": {
+        "ours": lambda question: _scan(question, columns=_TWO).to_arrow().num_rows,
+        "pyarrow-local": _two_of_file,
+    },
 }
-_WHOLE_TABLES = ("arrow", "pandas", "pandas-pyarrow", "polars")
+_WHOLE_TABLES = ("arrow", "pandas", "pandas-pyarrow", "polars", "copy")
+_ONLY = {"count": ("plan-100k",), "feed": ("changes",), "two-columns": ("1000-row-groups", "1000-columns")}
+"""The tables of jobs that use neither any table nor ``lineitem``."""
 
 
 def fits(job: str, table: str) -> bool:
-    """Return whether the job uses the table; queries use only ``lineitem``."""
-    return job in _WHOLE_TABLES or table == "lineitem"
+    """Return whether the job uses the table; queries use only ``lineitem``. The files of ``plan-100k`` do not exist."""
+    if job in _ONLY:
+        return table.removesuffix("-checked") in _ONLY[job]
+    return (job in _WHOLE_TABLES and table != "plan-100k") or table in ("lineitem", "lineitem-plain")
 
 
 def contenders(job: str) -> list[str]:

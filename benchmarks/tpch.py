@@ -28,6 +28,19 @@ def line_items() -> pathlib.Path:
     return made("lineitem", lambda root: _write_as_spark(root, "lineitem", _LINE_ITEM_FILES))
 
 
+def plain_line_items() -> pathlib.Path:
+    """Return ``lineitem`` as pyarrow writes it: without page checksums, page indexes and decimals as integers."""
+
+    def write(root: pathlib.Path) -> None:
+        paths = []
+        for source in sorted((line_items() / "bench" / "default" / "lineitem").glob("*.parquet")):
+            paths.append(root / source.name)
+            pq.write_table(pq.read_table(source), paths[-1], compression="snappy")
+        _commit(root, paths)
+
+    return made("lineitem-plain", write)
+
+
 def orders() -> pathlib.Path:
     """Return ``orders``: 1.5 million rows of 9 columns in 8 files."""
     return made("orders", lambda root: _write_as_spark(root, "orders", _ORDERS_FILES))

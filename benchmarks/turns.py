@@ -24,7 +24,18 @@ from benchmarks.results import save_turns
 
 # The number of files, and of rows per file.
 RANDOM_TABLES = {"16x12MB": (16, 100_000), "64x1.2MB": (64, 10_000), "400x250kB": (400, 2_000)}
-REAL_TABLES = {"lineitem": tpch.line_items, "orders": tpch.orders, "events": tpch.events}
+# The number of columns, of row groups, and of rows per row group.
+GROUPED_TABLES = {"1000-row-groups": (11, 1_000, 1_000), "1000-columns": (1_000, 200, 100)}
+REAL_TABLES = {
+    "lineitem": tpch.line_items,
+    "lineitem-plain": tpch.plain_line_items,
+    "orders": tpch.orders,
+    "events": tpch.events,
+    "plan-100k": lambda: data.listed_table("plan-100k", 100_000),
+    "changes": lambda: data.history_table("changes", versions=1_000, rows=200),
+}
+CHECKED = "-checked"
+"""The suffix of random and grouped tables whose pages have checksums."""
 _GBIT = 125_000_000
 LINES: dict[str, dict[str, Any]] = {
     "loopback": {},
@@ -92,9 +103,13 @@ def take_turns(
 def _place(name: str) -> Path:
     if name in REAL_TABLES:
         return REAL_TABLES[name]() / "bench" / "default" / name
-    files, rows = RANDOM_TABLES[name]
+    plain, is_checked = name.removesuffix(CHECKED), name.endswith(CHECKED)
     table = f"turns-{name.replace('.', '-')}"
-    return data.wide_table(table, files, rows) / "bench" / "default" / table
+    if plain in GROUPED_TABLES:
+        root = data.grouped_table(table, *GROUPED_TABLES[plain], checksums=is_checked)
+    else:
+        root = data.wide_table(table, *RANDOM_TABLES[plain], checksums=is_checked)
+    return root / "bench" / "default" / table
 
 
 def _worker(contender: str, job: str, before: Path | None, environment: dict[str, str]) -> Any:
@@ -150,9 +165,11 @@ def _ratio(results_of: dict[str, list[dict[str, Any]]], other: str, kind: str) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.turns", description=__doc__)
+    random_tables = [*RANDOM_TABLES, *GROUPED_TABLES]
+    names = [*REAL_TABLES, *random_tables, *(name + CHECKED for name in random_tables)]
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--line", choices=LINES, action="append")
-    parser.add_argument("--tables", default="lineitem", help="of " + ", ".join([*REAL_TABLES, *RANDOM_TABLES]))
+    parser.add_argument("--tables", default="lineitem", help=f"of {', '.join(names)}")
     parser.add_argument("--jobs", default=",".join(jobs.JOBS), help="of " + ", ".join(jobs.JOBS))
     parser.add_argument("--before", type=Path, help="a checkout of this project to compare with")
     parser.add_argument("--save", action="store_true", help="store the figures in turns.json and RESULTS.md")
