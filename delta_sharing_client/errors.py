@@ -230,12 +230,12 @@ class UsageError(DeltaSharingError, ValueError):
 
     Attributes
     ----------
-    place:
+    span:
         Where the mistake is in a filter's text: the position of its first character, and the position after its last
         character. ``None`` if unknown.
     """
 
-    place: tuple[int, int] | None = None
+    span: tuple[int, int] | None = None
 
 
 class ProfileError(DeltaSharingError):
@@ -306,7 +306,7 @@ class NotFoundError(RequestError):
     """The share, schema, table, version or file does not exist, or is not shared with this recipient."""
 
     # Whether the message already suggests the nearest existing name, or says that there is none.
-    advised = False
+    _advised = False
 
 
 class TransportError(DeltaSharingError):

@@ -165,7 +165,7 @@ RAISES_NOTHING = re.compile(
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
     r"|(?:Volume|Model|ModelVersion|Skill)\.(?:allowed_tools|comment|compatibility|description|facts|id|license"
     r"|metadata|name|run_id|schema|share|share_id|source|status|storage_location)$"
-    r"|ColumnBuilder\.|ScanPlan\.(?:bytes|close|has_vectors|known_rows|output_schema|pending)$"
+    r"|ColumnBuilder\.|ScanPlan\.(?:after|bytes|close|known_rows|output_schema|pending)$"
     r"|FollowedChanges\.(?:completes_version|end_version|id|is_repeat|is_snapshot|number|start_version)$"
 )
 

@@ -113,15 +113,15 @@ def _is_text(value: object) -> bool:
 class Mistake(Exception):
     """A mistake in an input of the page.
 
-    ``field`` is the name of the input; ``place`` has the position of the mistake's first character in it, and the
+    ``field`` is the name of the input; ``span`` has the position of the mistake's first character in it, and the
     position after its last character, if known.
     """
 
-    def __init__(self, error: DeltaSharingError, field: str, place: tuple[int, int] | None) -> None:
+    def __init__(self, error: DeltaSharingError, field: str, span: tuple[int, int] | None) -> None:
         super().__init__(str(error))
         self.error = error
         self.field = field
-        self.place = place
+        self.span = span
 
 
 @contextlib.contextmanager
@@ -131,11 +131,11 @@ def mistakes_of(asked: Asked) -> Iterator[None]:
         yield
     except UsageError as error:
         text, message = asked.text("filter"), error.message
-        place = error.place or span_of_name(text, message)
-        if place is not None:
+        span = error.span or span_of_name(text, message)
+        if span is not None:
             # The filter was parsed without the white space around it.
-            shift = len(text) - len(text.lstrip()) if error.place else 0
-            raise Mistake(error, "filter", (place[0] + shift, place[1] + shift)) from None
+            shift = len(text) - len(text.lstrip()) if error.span else 0
+            raise Mistake(error, "filter", (span[0] + shift, span[1] + shift)) from None
         if message.startswith("The filter") or (text and "'filter'" in message):
             raise Mistake(error, "filter", None) from None
         if asked.timestamp is not None and "timestamp" in message:

@@ -105,7 +105,7 @@ async def _asked(session: Session, request: Request) -> Response:
             return _json({"error": "The page was closed."}, 499)
         return _json(running.result())
     except Mistake as mistake:
-        return _json({"error": session.masked(str(mistake)), "field": mistake.field, "place": mistake.place}, 400)
+        return _json({"error": session.masked(str(mistake)), "field": mistake.field, "span": mistake.span}, 400)
     except DeltaSharingError as error:
         return _json({"error": session.masked(str(error)), "kind": type(error).__name__}, 400)
     except asyncio.CancelledError:

@@ -153,8 +153,8 @@ class _Binder:
             case Not(child=inner):
                 return Not(self.bind(inner))
             case DoubleQuoted(child=inner, texts=texts):
-                for text, place in texts:
-                    self._check_string(text, place)
+                for text, span in texts:
+                    self._check_string(text, span)
                 return self.bind(inner)
             case Comparison(op=op, left=left, right=right):
                 return self._comparison(op, self._operand(left), self._value(right))
@@ -172,13 +172,13 @@ class _Binder:
                 return expression
         raise TypeError(f"not a predicate: {type(expression).__name__}")
 
-    def _check_string(self, text: str, place: Span) -> None:
+    def _check_string(self, text: str, span: Span) -> None:
         if self._names.may_mean(text):
             refused = UsageError(
                 f"The filter has the name of a column, '{text}', in double quotes, which enclose strings here. "
                 f"{backticks_advice(text)}"
             )
-            refused.place = place
+            refused.span = span
             raise refused
 
     def _operand(self, operand: Operand) -> Operand:

@@ -79,25 +79,25 @@ def parse_sql(text: str) -> Expression:
         predicate = _predicate(tree)
         return DoubleQuoted(predicate, quoted) if quoted else predicate
     except UsageError as error:
-        more, place = _advice(text)
+        more, span = _advice(text)
         if isinstance(error, _Unsupported):
             more = more or _SUPPORTED
         elif quoted and "backticks" not in error.message:
             more = more or backticks_advice(quoted[0][0])
-        origin = error.place and shielded.span(*error.place) if isinstance(error, _Unsupported) else error.place
+        origin = error.span and shielded.span(*error.span) if isinstance(error, _Unsupported) else error.span
         origin = origin or next((span for string, span in quoted if f"'{string}'" in error.message), None)
         refused = UsageError(f"The filter {_shorten(text)} cannot be used. {error.message} {more}".rstrip())
-        refused.place = place or span_of_name(text, error.message) or origin
+        refused.span = span or span_of_name(text, error.message) or origin
         raise refused from None
     except sqlglot.errors.SqlglotError as error:
-        more, place = _advice(text)
+        more, span = _advice(text)
         more = more or (
             "Write strings in single quotes, and put backticks around names that are keywords or have special"
             f" characters. {_SUPPORTED}"
         )
         where = _place(error)
         refused = UsageError(f"The filter {_shorten(text)} cannot be parsed as a SQL condition{where}. {more}")
-        refused.place = place or _stopped_at(error, shielded)
+        refused.span = span or _stopped_at(error, shielded)
         raise refused from None
     except RecursionError:
         raise UsageError(f"The filter {_shorten(text)} is nested too deep. Use fewer levels of parentheses.") from None
@@ -106,8 +106,8 @@ def parse_sql(text: str) -> Expression:
 def _advice(text: str) -> tuple[str, Span | None]:
     """Return advice on the filter ``text``, and the part of the text that it is about."""
     written = without_literals(text)
-    sentence, place = advice(written.text)
-    return sentence, None if place is None else written.span(*place)
+    sentence, span = advice(written.text)
+    return sentence, None if span is None else written.span(*span)
 
 
 def _stopped_at(error: sqlglot.errors.SqlglotError, shielded: Rewritten) -> Span | None:
@@ -552,7 +552,7 @@ def _unsupported(node: exp.Expression) -> UsageError:
     error = _Unsupported(f"{described[0].upper()}{described[1:]} is not supported.")
     # Releases of sqlglot differ in the nodes that have a position.
     spans = [(one.meta["start"], one.meta["end"] + 1) for one in node.walk() if {"start", "end"} <= one.meta.keys()]
-    error.place = (min(spans)[0], max(stop for _, stop in spans)) if spans else None
+    error.span = (min(spans)[0], max(stop for _, stop in spans)) if spans else None
     return error
 
 

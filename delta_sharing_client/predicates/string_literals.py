@@ -23,7 +23,7 @@ def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Span], ...]]:
                 f"The literal that begins at character {match.start() + 1} is unfinished or malformed. Close every"
                 " quote, and double a quote inside a string: 'it''s'."
             )
-            refused.place = match.start(), len(text)
+            refused.span = match.start(), len(text)
             raise refused
         if match["binary"]:
             return f"'{_BINARY}{match['binary'][2:-1]}'"

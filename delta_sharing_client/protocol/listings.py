@@ -78,11 +78,11 @@ class Listings(Transport):
         try:
             yield
         except NotFoundError as error:
-            if not error.advised:
+            if not error._advised:
                 with contextlib.suppress(DeltaSharingError):
                     if (sentence := advice()) is not None:
                         add_advice(error, sentence)
-            error.advised = True
+            error._advised = True
             raise
 
     def _near_asset(self, asset: AssetRef) -> str | None:

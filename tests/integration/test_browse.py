@@ -110,7 +110,7 @@ def test_filter_error_has_the_position_of_the_mistake(visitor: Visitor, text: st
     for question in ("plan", "cost"):
         error = visitor.refusal(question, name=ORDERS, filter=text)
         assert error["field"] == "filter"
-        start, stop = error["place"]
+        start, stop = error["span"]
         assert text[start:stop] == marked
 
 

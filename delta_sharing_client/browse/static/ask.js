@@ -18,7 +18,7 @@ export class Problem extends Error {
     super(told.error || "The response has no reason.");
     this.kind = told.kind;
     this.field = told.field;
-    this.place = told.place;
+    this.span = told.span;
     this.typed = typed;
   }
 }

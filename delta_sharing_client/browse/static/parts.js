@@ -60,8 +60,8 @@ export function tell(text) {
 
 export function problem(error, again = null) {
   const node = el("div", { class: "problem", role: "alert" });
-  if (error.place && error.typed !== undefined) {
-    const [start, stop] = error.place;
+  if (error.span && error.typed !== undefined) {
+    const [start, stop] = error.span;
     const marked = el("mark", {}, shown(error.typed.slice(start, stop)) || " ");
     node.append(el("p", { class: "where" }, shown(error.typed.slice(0, start)), marked, shown(error.typed.slice(stop))));
   }

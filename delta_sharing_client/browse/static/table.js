@@ -233,9 +233,9 @@ function mistake(form, error) {
   if (error.field === "filter") {
     const input = form.querySelector("[data-field=filter]");
     input.setAttribute("aria-invalid", "true");
-    if (error.place) {
+    if (error.span) {
       input.focus();
-      input.setSelectionRange(...error.place);
+      input.setSelectionRange(...error.span);
     }
   } else if (error.field) {
     form.querySelector("[data-field=when]").focus();

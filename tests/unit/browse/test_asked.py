@@ -148,5 +148,5 @@ def test_mistakes_name_the_input(
         assert isinstance(mistake, UsageError)
         return
     assert isinstance(mistake, Mistake)
-    assert (mistake.field, mistake.place) == (field, place)
+    assert (mistake.field, mistake.span) == (field, place)
     assert str(mistake) == str(mistake.error)

@@ -223,7 +223,7 @@ def test_cost_of_a_read(session: Session, monkeypatch: pytest.MonkeyPatch) -> No
         assert previews.cost(session, asked("long", version="3"))["asks"] is asks
     with pytest.raises(Mistake) as mistake:
         previews.cost(session, asked(filter="zz > 1"))
-    assert (mistake.value.field, mistake.value.place) == ("filter", (0, 2))
+    assert (mistake.value.field, mistake.value.span) == ("filter", (0, 2))
 
 
 def test_preview_has_the_rows_of_its_plan(session: Session) -> None:
@@ -321,7 +321,7 @@ def test_filter_that_fails_on_a_row_is_a_mistake_of_the_filter(session: Session)
     planned = previews.plan_preview(session, asked(filter="1 / (a - 1) > 0"))
     with pytest.raises(Mistake) as mistake:
         previews.preview(session, Asked({"plan": planned["plan"]}))
-    assert (mistake.value.field, mistake.value.place) == ("filter", None)
+    assert (mistake.value.field, mistake.value.span) == ("filter", None)
 
 
 def test_damaged_file_is_no_mistake_of_the_filter(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

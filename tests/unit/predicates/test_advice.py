@@ -114,7 +114,7 @@ def test_error_for_a_common_mistake_shows_a_corrected_form(mistake: str, advice:
     assert "Supported are" not in str(caught.value)
     assert re.search(r"SQL syntax|_h[0-9a-f]{2}|sqlglot|\b(?!DuckDB)[A-Z][a-z]+[A-Z]\w+", str(caught.value)) is None
     bind(parse_filter(right), SCHEMA)
-    place = caught.value.place or span_of_name(mistake, caught.value.message)
+    place = caught.value.span or span_of_name(mistake, caught.value.message)
     # Errors about an empty filter or a value of the wrong type state no position in the text.
     assert (place is None) is (mistake in ("", "amount % 2"))
     assert place is None or 0 <= place[0] < place[1] <= len(mistake)
@@ -138,11 +138,11 @@ def test_error_for_a_common_mistake_shows_a_corrected_form(mistake: str, advice:
 def test_error_states_the_position_of_the_mistake(text: str, marked: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
-    assert caught.value.place is not None
-    start, stop = caught.value.place
+    assert caught.value.span is not None
+    start, stop = caught.value.span
     assert text[start:stop] == marked
     # Spark executors pickle errors.
-    assert pickle.loads(pickle.dumps(caught.value)).place == (start, stop)
+    assert pickle.loads(pickle.dumps(caught.value)).span == (start, stop)
 
 
 def test_mistakes_inside_strings_and_names_are_ignored() -> None:

@@ -77,8 +77,8 @@ def test_name_in_double_quotes_beside_a_column_is_refused(condition: str) -> Non
             bind(parsed, SCHEMA)
         assert f"'{name}'" in caught.value.message
         assert "backticks" in caught.value.message
-        assert caught.value.place is not None
-        start, stop = caught.value.place
+        assert caught.value.span is not None
+        start, stop = caught.value.span
         assert text[start:stop] == double(name)
 
 
