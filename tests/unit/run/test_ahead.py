@@ -10,8 +10,10 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
+from delta_sharing_client.decode.rows import Item
 from delta_sharing_client.delta.actions import DeletionVectorDescriptor
 from delta_sharing_client.errors import DataError, UsageError
 from delta_sharing_client.fetch.place import Version
@@ -267,6 +269,16 @@ def test_forked_process_does_not_drop_the_parents_read(monkeypatch: pytest.Monke
     Batches.__new__(Batches).__del__()
 
 
+def test_planning_time_excludes_pauses_of_the_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "perf_counter", iter([100.0, 150.0]).__next__)
+    source, report = Streamed([task(number) for number in range(5)]), ScanReport()
+    listing = Listing(source.stream)
+    listing._most, listing._wake = 2, lambda: None
+    monkeypatch.setattr(listing, "_wait_for_room", lambda: 5.0)
+    listing._follow(source.stream, lambda each: None, report)
+    assert report.seconds == {"plan": 30.0}
+
+
 def test_unused_plan_is_closed() -> None:
     source, others = Streamed([task(0)]), [Future[Any]() for _ in range(3)]
     others[0].cancel()
@@ -351,6 +363,29 @@ def scanned(*, eager: bool = True, limit: int | None = None) -> tuple[ScanRun, l
     return ScanRun(cast("Any", plan), Listing(Streamed([]).stream), ScanReport(), put.append, eager=eager), put
 
 
+def test_read_ahead_grows_as_rows_are_consumed() -> None:
+    most = 160 * 1024 * 1024
+    for eager, limit, budgets, ahead in (
+        (True, None, [most] * 5, [8] * 5),
+        (False, None, [4 << 20, 32 << 20, 96 << 20, most, most], [1, 4, 8, 8, 8]),
+        (True, 9, [most] * 5, [1] * 5),
+    ):
+        reading, _ = scanned(eager=eager, limit=limit)
+        reading._untaken = 5
+        slot = types.SimpleNamespace(news=asyncio.Event())
+        reading._slots.append(cast("Any", slot))
+        results = []
+        for taken in range(5):
+            results.append((reading._budget._capacity, reading._ahead))
+            reading._room.clear()
+            slot.news.clear()
+            is_full = reading._pace.is_full
+            reading._item_taken()
+            assert (reading._untaken, reading._room.is_set()) == (4 - taken, True)
+            assert slot.news.is_set() is not is_full
+        assert results == list(zip(budgets, ahead, strict=True))
+
+
 def test_paused_listing_misses_no_wake_up() -> None:
     """Another thread may take files or close the listing after it checked for room and before it waits."""
     for lengths, closes, waits in (([9, 9, 0], False, 1), ([9, 0, 0], False, 0), ([9, 9], True, 0), ([0], False, 0)):
@@ -366,6 +401,78 @@ def test_paused_listing_misses_no_wake_up() -> None:
         listing._room = cast("Any", room)
         assert listing._wait_for_room() >= 0
         assert (waited, listing._is_full) == ([True] * waits, False)
+
+
+def test_file_is_started_only_below_the_read_ahead_limits() -> None:
+    async def found() -> str:
+        return "file"
+
+    async def waits(working: int, slots: int, untaken: int) -> bool:
+        reading, _ = scanned()
+        reading._listing = cast("Any", types.SimpleNamespace(next=found))
+        reading._working, reading._untaken = working, untaken
+        reading._slots.extend([cast("Any", None)] * slots)
+        following: Any = asyncio.ensure_future(reading._next())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        is_waiting = not following.done()
+        reading._working = reading._untaken = 0
+        reading._slots.clear()
+        reading._room.set()
+        assert await following == "file"
+        return is_waiting
+
+    async def look() -> None:
+        working, slots, untaken = 7, 8 * engine._MOST_AHEAD - 1, engine._MOST_UNTAKEN - 1
+        assert not await waits(working, slots, untaken)
+        assert await waits(working + 1, slots, untaken)
+        assert await waits(working, slots + 1, untaken)
+        assert await waits(working, slots, untaken + 1)
+
+    run(look())
+
+
+def test_rows_are_concatenated_and_cut_at_the_limit() -> None:
+    rows = pa.record_batch([list(range(10))], names=["a"])
+
+    async def sent(limit: int | None, *counts: int) -> tuple[list[list[int]], Any, int]:
+        reading, put = scanned(limit=limit)
+        over = reading._over = asyncio.get_running_loop().create_future()
+        for number, count in enumerate(counts):
+            batches = [rows.slice(0, count - count // 2), rows.slice(0, count // 2)]
+            reading._forward(Item(batches, [], False, number % 3 == 2, lambda: None))
+            assert put == []
+        await asyncio.sleep(0)
+        assert len(put) == 1
+        assert reading._listing._most > module._MANY
+        await asyncio.sleep(0)
+        assert len(put) == 1
+        ended = over.result() if over.done() else "goes on"
+        return [[batch.num_rows for batch in item.batches] for item in put[0]], ended, reading._files_ahead
+
+    async def look() -> None:
+        assert await sent(None, 4, 6) == ([[2, 2], [3, 3]], "goes on", 8)
+        assert await sent(11, 4, 6) == ([[2, 2], [3, 3]], "goes on", 1)
+        assert await sent(10, 4, 6) == ([[2, 2], [3, 3]], None, 1)
+        assert await sent(8, 4, 6) == ([[2, 2], [3, 1]], None, 1)
+        assert await sent(3, 4, 6) == ([[2, 1], []], None, 1)
+        assert await sent(100, *[2] * 5) == ([[1, 1]] * 5, "goes on", 2)
+        assert await sent(100, *[2] * 12) == ([[1, 1]] * 12, "goes on", 8)
+
+    run(look())
+
+
+def test_first_error_of_a_read_is_kept() -> None:
+    async def look() -> None:
+        reading, _ = scanned()
+        reading._end(ValueError("before the read"))
+        over = reading._over = asyncio.get_running_loop().create_future()
+        first = ValueError("first")
+        reading._end(first)
+        reading._end(ValueError("second"))
+        assert over.result() is first
+
+    run(look())
 
 
 def test_replaced_file_is_read_again_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:

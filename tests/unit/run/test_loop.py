@@ -257,6 +257,53 @@ def test_loop_cannot_be_used_after_the_interpreter_ends(monkeypatch: pytest.Monk
     assert ended == ["loop"]
 
 
+def test_loop_stops_jobs_and_connections_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, begun = loop.Loop(), threading.Event()
+    steps: list[Any] = []
+    timeout = asyncio.timeout
+
+    def limited(seconds: float) -> asyncio.Timeout:
+        steps.append(seconds)
+        return timeout(HANGS)
+
+    async def waits() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("ended")
+
+    async def close() -> None:
+        steps.append("closed")
+
+    monkeypatch.setattr(asyncio, "timeout", limited)
+    own._close_connections = close
+    asyncio.run_coroutine_threadsafe(waits(), own.loop)
+    assert begun.wait(HANGS)
+    own.end()
+    assert steps == [loop.END_SECONDS / 2, "ended", loop.END_SECONDS / 4, "closed"]
+    assert not own._thread.is_alive()
+    own.end()
+    own.loop.close()
+
+
+def test_forked_child_has_its_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent: list[Any] = []
+    parent: Any = SimpleNamespace(loop=SimpleNamespace(set_exception_handler=silent.append))
+    held = threading.Lock()
+    held.acquire()
+    for current, kept in ((parent, [parent]), (None, [])):
+        monkeypatch.setattr(loop, "_current", current)
+        monkeypatch.setattr(loop, "_parents", [])
+        monkeypatch.setattr(loop, "_has_ended", True)
+        monkeypatch.setattr(loop, "_making", held)
+        loop._after_fork()
+        assert (loop._current, loop._has_ended, loop._parents) == (None, False, kept)
+        assert loop._making.acquire(False)
+    (handler,) = silent
+    assert handler(None, {}) is None
+
+
 def test_an_interrupted_wait_ends_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Any] = []
 
