@@ -4,17 +4,25 @@ Model Sharing")."""
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
 
+from delta_sharing_client import optional
 from delta_sharing_client.assets.asset import Asset
 from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.lazy import lazy
+from delta_sharing_client.local_paths import LocalPath, expanded
 from delta_sharing_client.notebook import ListedInNotebook
 from delta_sharing_client.protocol.asset_kinds import MODEL, MODEL_VERSION, AssetRef
 from delta_sharing_client.protocol.messages import ModelItem, ModelVersionItem
 from delta_sharing_client.redact import printable
 
 _READY = "READY"
+_MLFLOW_FILE = "MLmodel"
 
 
 class Model(Asset):
@@ -79,8 +87,8 @@ class Model(Asset):
 class ModelVersion(FileAsset):
     """One version of a shared model, with its files. ``full_name`` is the name of the model.
 
-    ``download`` creates a directory that ``mlflow.pyfunc.load_model`` opens, if the model was logged with MLflow.
-    Loading a model runs code of its provider; this package never loads a model.
+    ``download`` creates a directory that ``mlflow.pyfunc.load_model`` opens, if the model was logged with MLflow;
+    ``load_model`` does both. Loading a model runs code of its provider.
     """
 
     _kind = MODEL_VERSION
@@ -131,6 +139,51 @@ class ModelVersion(FileAsset):
     def comment(self) -> str | None:
         """The provider's description of the version."""
         return self._item.comment
+
+    def load_model(self, directory: LocalPath | None = None, *, trusted: bool = False) -> Any:
+        """Download all files, and return the model that MLflow loads from them (``mlflow.pyfunc.PyFuncModel``).
+
+        Parameters
+        ----------
+        directory:
+            Where to keep the files, as in ``download``; by default, a temporary directory that is removed with the
+            model.
+        trusted:
+            Must be ``True``: loading a model runs code of its provider, with all rights of this process.
+
+        Raises
+        ------
+        UsageError
+            ``trusted`` is not set, MLflow is not installed, or the files are not those of a model that was logged with
+            MLflow. Other errors are those of ``download``; MLflow's own errors propagate.
+
+        Examples
+        --------
+        >>> model = ds.SharingClient("demo.share").model("demo.shop.churn")
+        >>> predictor = model.alias("champion").load_model(trusted=True)  # doctest: +SKIP
+        """
+        if trusted is not True:
+            raise UsageError(
+                f"Loading {self._ref} runs code of its provider, with all rights of this process. If you trust the "
+                "provider, pass trusted=True; otherwise download the files and look at them first."
+            )
+        pyfunc = optional.load_other("mlflow.pyfunc", "Loading a model")
+        kept = Path(tempfile.mkdtemp(prefix="delta-sharing-") if directory is None else expanded(directory))
+        try:
+            self.download(kept)
+            if not (kept / _MLFLOW_FILE).is_file():
+                raise UsageError(
+                    f"Expected {self._ref} to have a file '{_MLFLOW_FILE}', which MLflow writes; download its files, "
+                    "and load them with the library that wrote them."
+                )
+            model = pyfunc.load_model(str(kept))
+        except BaseException:
+            if directory is None:
+                shutil.rmtree(kept, ignore_errors=True)
+            raise
+        if directory is None:
+            weakref.finalize(model, shutil.rmtree, kept, ignore_errors=True)
+        return model
 
     def __repr__(self) -> str:
         return printable(f"{type(self).__name__}({self.full_name}, version={self.version})")

@@ -21,6 +21,7 @@ def test_mlflow_loads_a_downloaded_model_version(tmp_path: pathlib.Path) -> None
     pyfunc.save_model(str(tmp_path / "saved"), python_model=Doubling(), pip_requirements=[])
     models, aliases = {"s.d.churn": {3: tmp_path / "saved"}}, {"s.d.churn": {"champion": 3}}
     with testing.running(models=models, aliases=aliases) as server, ds.SharingClient(server.profile) as client:
-        client.model("s.d.churn").alias("champion").download(tmp_path / "here")
-    predicted = pyfunc.load_model(str(tmp_path / "here")).predict(pd.DataFrame({"x": [1, 2]}))
-    assert list(predicted) == [2, 4]
+        version = client.model("s.d.churn").alias("champion")
+        version.download(tmp_path / "here")
+        for model in (pyfunc.load_model(str(tmp_path / "here")), version.load_model(trusted=True)):
+            assert list(model.predict(pd.DataFrame({"x": [1, 2]}))) == [2, 4]
