@@ -33,11 +33,11 @@ FILES = {"lineitem": 8, "orders": 4, "partsupp": 2}
 QUERIES = [query.strip() for query in pathlib.Path(__file__).with_name("tpch.sql").read_text().split(";")]
 _DAYS, _ROWS = 8, 10_000
 PRUNING = {
-    "a constant": "SELECT sum(amount) FROM fact WHERE day = 3",
-    "a dimension that leaves one value": "SELECT sum(amount) FROM fact JOIN days ON day = d WHERE name = 'd3'",
-    "`IN` of a subquery": "SELECT sum(amount) FROM fact WHERE day IN (SELECT d FROM days WHERE name = 'd3')",
-    "a scalar subquery": "SELECT sum(amount) FROM fact WHERE day = (SELECT max(d) FROM days WHERE name <= 'd3')",
-    "a dimension that leaves nothing": "SELECT sum(amount) FROM fact JOIN days ON day = d WHERE name = ''",
+    "a constant": "SELECT sum(random_1) FROM fact WHERE day = 3",
+    "a dimension that leaves one value": "SELECT sum(random_1) FROM fact JOIN days ON day = d WHERE name = 'd3'",
+    "`IN` of a subquery": "SELECT sum(random_1) FROM fact WHERE day IN (SELECT d FROM days WHERE name = 'd3')",
+    "a scalar subquery": "SELECT sum(random_1) FROM fact WHERE day = (SELECT max(d) FROM days WHERE name <= 'd3')",
+    "a dimension that leaves nothing": "SELECT sum(random_1) FROM fact JOIN days ON day = d WHERE name = ''",
 }
 
 

@@ -856,7 +856,7 @@ class Label {
         return text.charAt(0) == '-' ? -1 : Long.parseLong(text);
       }
     }
-    return -1;
+    return 0; // Spark's own partition, in place of none
   }
 }
 

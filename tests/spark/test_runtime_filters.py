@@ -98,6 +98,7 @@ QUERIES = {
     "join": ("SELECT id, name FROM {f} JOIN dim ON p = k WHERE name = 'n1'", 2),
     "join of a shared dimension": ("SELECT id, name FROM {f} JOIN {d} ON p = k WHERE name = 'n2'", 1 + 2),
     "no value": ("SELECT id, name FROM {f} JOIN dim ON p = k WHERE name = 'none'", 0),
+    "no file of the dimension": ("SELECT id, name FROM {f} JOIN {d} ON p = k WHERE part = 7", 0),
     "no partition": ("SELECT id, name FROM {f} JOIN dim ON p = k WHERE name = 'n4'", 0),
     "left join": ("SELECT id, name FROM {f} LEFT JOIN dim ON p = k AND name = 'n1'", 6),
     "right join": ("SELECT id, name FROM dim RIGHT JOIN {f} ON p = k AND name = 'n1'", 6),

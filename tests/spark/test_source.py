@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pathlib
 import pickle
@@ -343,3 +344,12 @@ def test_table_is_described_once_for_all_readers(
     for number, reader in enumerate((new.batch_reader, source(lake).streamReader), 2):
         assert not isinstance(reader(schema), datasource.RefusedStream)
         assert len(described) == number
+
+
+def test_imports_of_a_python_worker_are_no_garbage() -> None:
+    """PySpark's workers collect garbage after each call."""
+    datasource._freeze_imports.cache_clear()
+    gc.unfreeze()
+    DeltaSharingSource({"path": "profile.share#s.d.t"})
+    assert gc.get_freeze_count() > 10_000
+    gc.unfreeze()
