@@ -187,6 +187,32 @@ def test_strings_are_measured_up_to_a_number_of_rows(monkeypatch: pytest.MonkeyP
     assert File(both).rows(8_400_000) == 2
 
 
+@pytest.mark.parametrize("encoding", [None, "DELTA_BYTE_ARRAY"])
+def test_the_length_of_each_string_is_measured(encoding: str | None) -> None:
+    write = {} if encoding is None else {"use_dictionary": False, "column_encoding": {"t": encoding}}
+    file = File(pa.table({"t": ["a", None, "abc", "é"]}), **write)
+    chunk = file.layout.chunks.get(0, 0)
+    pages = decoder.walk_pages(file.data.chunk(chunk), chunk.values)
+    assert decoder._text_lengths(file.data, 0, 0, pages, 1).tolist() == [1, 0, 3, 2]
+
+
+def test_string_columns_in_structs_and_lists_are_found() -> None:
+    batch = pa.record_batch([pa.array([{"l": [{"t": "x"}, {"t": "y"}]}, None])], ["c"])
+    assert decoder._leaf_of(batch).to_pylist() == ["x", "y"]
+
+
+def test_longest_string_may_be_outside_the_dictionary() -> None:
+    file = File(pa.table({"t": ["x" * 1000] * ROWS}))
+    chunk = file.layout.chunks.get(0, 0)
+    pages = decoder.walk_pages(file.data.chunk(chunk), chunk.values)
+    assert decoder._longest_text(file.data, chunk, pages) == 1000
+    # Only DELTA_BYTE_ARRAY repeats parts of strings; in other encodings no string is longer than its stored bytes.
+    for encoding, longest in ((0, 1000), (6, 1000), (7, chunk.uncompressed)):
+        others = pages._replace(encodings=pages.encodings | {encoding})
+        assert decoder._longest_text(file.data, chunk, others) == longest
+    assert decoder._longest_text(file.data, chunk, pages._replace(dictionary=None)) == chunk.uncompressed
+
+
 def test_string_larger_than_a_batch_is_alone_in_it() -> None:
     file = File(pa.table({"t": ["x" * 1_000_000, *"y" * 99]}), compression="zstd")
     assert file.rows(2_000_000) == 1

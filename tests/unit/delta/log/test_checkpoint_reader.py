@@ -587,6 +587,20 @@ def test_struct_statistics_in_another_calendar_are_omitted(builder: LogBuilder) 
     assert [file.stats for file in _snapshot_files(builder)] == [None]
 
 
+def test_unrepresentable_values_are_omitted_or_refused(builder: LogBuilder) -> None:
+    beyond, moment = {"t": 2**62}, pa.struct([("t", pa.timestamp("ms"))])  # exceeds 64 bits as microseconds
+    row = add("a", stats_parsed={"maxValues": beyond})
+    _write(
+        _classic(builder, 1), [*HEAD, row], [*_without("stats"), ("stats_parsed", pa.struct([("maxValues", moment)]))]
+    )
+    assert [file.stats for file in _snapshot_files(builder)] == [None]
+    row["add"]["partitionValues_parsed"] = beyond
+    fields = [*_without("partitionValues"), ("partitionValues_parsed", moment)]
+    _write(_classic(builder, 1), [*HEAD, row], fields)
+    with pytest.raises(ProtocolError, match=r"The field 'add.partitionValues_parsed' of '.*' cannot be read"):
+        _snapshot_files(builder)
+
+
 def test_checkpoint_with_duplicate_or_mistyped_column_is_refused(builder: LogBuilder) -> None:
     _write(_classic(builder, 1), [*HEAD, add("a")])
     table = pq.read_table(_classic(builder, 1))
