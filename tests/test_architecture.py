@@ -62,6 +62,7 @@ NOUNS_WITH_ONE_READER = {
     "decode/row_groups.py": "a file whose footer is read first; file.py chooses between the two ways",
     "decode/whole_file.py": "a file that is downloaded at once; file.py chooses between the two ways",
     "run/engine.py": "the files of one read, on the loop; batches.py returns their rows to threads and coroutines",
+    "sources/stored_log.py": "a log in a table's own storage; log_source.py is the table",
     "sources/either_source.py": "which of two ways works; choosing.py says which two there are",
     "sources/log_source.py": "a Delta log in storage; choosing.py chooses it",
     "storage/refusals.py": "what the errors of stores mean",
@@ -165,7 +166,7 @@ RAISES_NOTHING = re.compile(
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
     r"|(?:Volume|Model|ModelVersion|Skill)\.(?:allowed_tools|comment|compatibility|description|facts|id|license"
     r"|metadata|name|run_id|schema|share|share_id|source|status|storage_location)$"
-    r"|ColumnBuilder\.|ScanPlan\.(?:after|bytes|close|known_rows|output_schema|pending)$"
+    r"|ColumnBuilder\.|ScanPlan\.(?:bytes|close|known_rows|output_schema|pending)$"
     r"|FollowedChanges\.(?:completes_version|end_version|id|is_repeat|is_snapshot|number|start_version)$"
 )
 
