@@ -342,10 +342,6 @@ def test_condition_before_a_call_excludes_failing_rows(sql: str) -> None:
             ("wide * 1000 > 1", "may need 43 digits"),
             ("coalesce(i32, text) = 1", "arguments of different types: integer, string"),
             ("coalesce(i32, 'x') = 1", "arguments of different types"),
-            ("coalesce(flag, 'true') IS NULL", "different types: boolean, string"),
-            ("coalesce(day, instant) IS NULL", "different types: date, timestamp"),
-            ("coalesce(list, list) IS NULL", "different types: array, array"),
-            ("flag + i8 > 1", "A number was expected in '.*', found boolean and byte"),
             ("coalesce(day, 'soon') IS NULL", "is not a date"),
             ("coalesce(wall, '2024-01-01 00:00:00Z') IS NULL", "Leave out the zone"),
             ("coalesce(wall, TIMESTAMP '2024-01-01 00:00:00Z') IS NULL", "arguments of different types"),
@@ -862,9 +858,6 @@ def test_overflow_of_integers_is_an_error(width: int) -> None:
         ("decimal", pa.array([Decimal("1.5"), None]), pa.decimal128(5, 2), [5, 2]),
         ("decimal", pa.array([3, -4, None]), pa.decimal128(5, 2), [5, 2]),
         ("decimal", pa.array([True, False]), pa.decimal128(5, 2), [5, 2]),
-        ("date", pa.array([-1, 0, 86_400_000_000_000 - 1, None]).cast(pa.timestamp("ns")), pa.date32(), []),
-        ("boolean", pa.array([True, None]), pa.bool_(), []),
-        ("boolean", pa.array([2, 0, None]), pa.bool_(), []),
     ],
     ids=str,
 )
@@ -1098,6 +1091,38 @@ def test_result_type_of_a_call_depends_on_its_operands(name: str, arguments: lis
 
 
 @pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("+", [TEXT, 1], "A number was expected in 'shown', found string and integer."),
+        ("+", [BOOL, I8], "A number was expected in 'shown', found boolean and byte."),
+        ("+", [TEXT, MONTHS], "A date or timestamp was expected in 'shown', found string."),
+        ("year", [TEXT], "A date or timestamp was expected in 'shown', found string."),
+        ("*", [I8, MONTHS], "A number was expected in 'shown', found byte and interval."),
+        ("*", [DATE, MONTHS], "A number was expected in 'shown', found date and interval."),
+        ("lower", [I8], "A string was expected in 'shown', found byte."),
+        ("year", [DATE, DATE], "'year' takes at most 1 argument(s), found 2 in 'shown'."),
+        ("/", [DEC, I8], "'shown' divides decimals, which would round. Multiply"),
+        ("%", [DEC, DEC], "'shown' takes the remainder of decimals, which is not supported. Cast to integers, or"),
+        ("+", [pa.decimal128(38, 2), DEC], "'shown' may need 39 digits, but a decimal has at most 38."),
+        ("*", [pa.decimal128(20, 2), pa.decimal128(20, 2)], "'shown' may need 41 digits"),
+        ("decimal", [I64, 0, 0], "found DECIMAL(0, 0)."),
+        ("decimal", [I64, 39, 0], "found DECIMAL(39, 0)."),
+        ("decimal", [I64, 5, 6], "found DECIMAL(5, 6)."),
+        ("coalesce", [I8, TEXT], "'shown' has arguments of different types: byte, string."),
+        ("coalesce", [DATE, Moment(0, Zone.LOCAL)], "different types: date, timestamp without time zone."),
+        ("coalesce", [DATE, UTC], "different types: date, timestamp."),
+        ("coalesce", [BOOL, "true"], "different types: boolean, string."),
+        ("coalesce", [pa.list_(I8), pa.list_(I8)], "different types: array, array."),
+    ],
+    ids=str,
+)
+def test_call_without_an_exact_result_is_refused(name: str, arguments: list[Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        functions.result_type(name, arguments, "shown")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
     ("value", "data_type", "expected"),
     [
         (True, F64, True),
@@ -1187,6 +1212,19 @@ def test_intervals_reach_the_last_date_and_timestamp() -> None:
 def test_months_are_added_across_years(day: str, months: int, expected: str) -> None:
     moved = functions.fold("+", [parse_date(day), Interval(months, "MONTH")], "shown")
     assert moved == parse_date(expected)
+
+
+def test_nanoseconds_are_rounded_down_when_converted() -> None:
+    nanos = pa.array([-1, 0, 86_400_000_000_000 - 1, None], pa.timestamp("ns"))
+    assert functions._dates(nanos, pa.date32()).to_pylist() == [-1, 0, 0, None]
+    micros = functions._timestamps(nanos, pa.timestamp("us"))
+    assert micros.cast(pa.int64()).to_pylist() == [-1, 0, 86_400_000_000 - 1, None]
+
+
+def test_numbers_and_booleans_are_cast_to_boolean() -> None:
+    assert functions._booleans(pa.array(["true"]), pa.bool_()) is None
+    assert functions._booleans(pa.array([True, None]), pa.bool_()).to_pylist() == [True, None]
+    assert functions._booleans(pa.array([2, 0, None]), pa.bool_()).to_pylist() == [True, False, None]
 
 
 @pytest.mark.parametrize(("unit", "size"), [("us", 1000), ("ns", 1)])

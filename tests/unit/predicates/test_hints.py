@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates import hints as hints_module
 from delta_sharing_client.predicates.binding import bind
 from delta_sharing_client.predicates.hints import MAX_BYTES, from_json_hints, to_json_hints
 from delta_sharing_client.predicates.meaning import evaluate
@@ -596,6 +597,11 @@ def test_hint_beyond_the_size_limit_is_refused():
         from_json_hints(edge + " ")
     with pytest.raises(UsageError, match="must not exceed"):
         from_json_hints('"' + "é" * (MAX_BYTES // 2) + '"')
+
+
+def test_upper_bound_of_a_float_is_greater_than_the_value():
+    for value in (hints_module._BEYOND_FLOATS, 1e39, 0.1, 3.4028235e38):
+        assert hints_module._float_above(value, or_equal=True) > value
 
 
 @pytest.mark.parametrize("depth", [99, 100])
