@@ -10,9 +10,12 @@ from delta_sharing_client.errors import UsageError
 
 # The import names of the packages that each extra in pyproject.toml installs.
 _PACKAGES = {
+    "aws": ("boto3",),
+    "azure": ("azure",),
     "browse": ("starlette", "uvicorn"),
     "duckdb": ("duckdb",),
     "excel": ("xlsxwriter",),
+    "gcp": ("google",),
     "geopandas": ("geopandas",),
     "iceberg": ("pyiceberg",),
     "jwt": ("jwt", "cryptography"),

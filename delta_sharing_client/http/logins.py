@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Union
 
 from delta_sharing_client.errors import ProfileError
+from delta_sharing_client.http.workload_identity import WorkloadIdentity
 from delta_sharing_client.local_paths import expanded
 from delta_sharing_client.redact import Secret
 
@@ -74,15 +75,15 @@ class SecretCall:
         return text.strip()
 
 
-SecretSource = Union[Secret, SecretFile, SecretCall]
+SecretSource = Union[Secret, SecretFile, SecretCall, WorkloadIdentity]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BearerToken:
     """A token sent with each request; ``expires`` is ``None`` for a token that does not expire.
 
-    A token from a file or a function (workload identity, OIDC federation) is kept until shortly before it expires, if
-    it is a JWT that states its expiration.
+    A token from a file, a function or the identity of a machine (OIDC federation) is kept until shortly before it
+    expires, if it is a JWT that states its expiration.
     """
 
     token: SecretSource

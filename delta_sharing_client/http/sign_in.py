@@ -247,7 +247,7 @@ class TokenAuth(SharingAuth):
 
     def hint(self) -> str:
         if isinstance(self._credentials, BearerToken):
-            return "Check the file or function that provides the token of the profile."
+            return "Check the file, function or identity that provides the token of the profile."
         return "The token endpoint returned a token that the server does not accept; ask the data provider."
 
     def _fetch(self) -> _Token:

@@ -1,7 +1,7 @@
 """Profile files: the address of a sharing server, and how to authenticate (protocol, "Profile File Format").
 
 Version 2 of the format is documented only with the connectors. ``bearerTokenFile``, ``clientAssertionFile``,
-``tokenEndpointAuthMethod``, ``resource`` and ``privateKey.privateKey`` are our extensions.
+``tokenEndpointAuthMethod``, ``resource``, ``workloadIdentity`` and ``privateKey.privateKey`` are our extensions.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from delta_sharing_client.http.logins import (
     SecretSource,
 )
 from delta_sharing_client.http.network import Allowed, beside, is_loopback, unfetchable
+from delta_sharing_client.http.workload_identity import CLOUDS, WorkloadIdentity
 from delta_sharing_client.instants import parse_instant
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.activation_link import refuse_one_time
@@ -288,7 +289,7 @@ def _bearer(read: _ProfileFields) -> BearerToken:
     except ValueError:
         expected = "an ISO-8601 timestamp such as 2030-01-01T00:00:00Z"
         raise read.wrong("expirationTime", shown(expires, _TIME), expected) from None
-    return BearerToken(read.secret("bearerToken"), end)
+    return BearerToken(read.identity() or read.secret("bearerToken"), end)
 
 
 def _basic(read: _ProfileFields) -> BasicLogin:
@@ -300,15 +301,18 @@ def _client_credentials(read: _ProfileFields) -> ClientCredentials:
     if method not in (None, "client_secret_basic", "client_secret_post"):
         expected = "'client_secret_basic' or 'client_secret_post'"
         raise read.wrong("tokenEndpointAuthMethod", shown(method, _WORD), expected)
-    federated = any(read.fields.get(name) is not None for name in ("clientAssertion", "clientAssertionFile"))
+    names = ("clientAssertion", "clientAssertionFile", "workloadIdentity")
+    given = [name for name in names if read.fields.get(name) is not None]
+    if len(given) > 1:
+        raise ProfileError(f"The profile {read.where} has both '{given[0]}' and '{given[1]}'; expected only one.")
     return ClientCredentials(
         token_endpoint=_token_endpoint(read),
         client_id=read.text("clientId"),
-        client_secret=None if federated else Secret(read.text("clientSecret")),
+        client_secret=None if given else Secret(read.text("clientSecret")),
         scope=read.optional_text("scope"),
         audience=read.optional_text("audience"),
         secret_in_body=None if method is None else method == "client_secret_post",
-        assertion=read.secret("clientAssertion") if federated else None,
+        assertion=(read.identity() or read.secret("clientAssertion")) if given else None,
         resource=read.texts("resource"),
     )
 
@@ -433,6 +437,16 @@ class _ProfileFields:
         if path is not None:
             return SecretFile(path)
         return SecretCall(value) if callable(value) else Secret(self.text(name))
+
+    def identity(self) -> WorkloadIdentity | None:
+        """Return the ``workloadIdentity`` of the profile, which is in place of a secret; ``None`` if it has none."""
+        if self.fields.get("workloadIdentity") is None:
+            return None
+        read = self.inner("workloadIdentity")
+        cloud = read.text("cloud")
+        if cloud not in CLOUDS:
+            raise read.wrong("cloud", shown(cloud, _WORD), f"one of {', '.join(map(repr, CLOUDS))}")
+        return WorkloadIdentity(cloud, read.text("audience"), read.optional_text("clientId"))
 
     def inner(self, name: str) -> _ProfileFields:
         value = self.fields.get(name)

@@ -53,7 +53,12 @@ def test_packages_of_the_extras_match_pyproject() -> None:
     lines = re.findall(r"^(\w+) = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     declared = [(extra, package) for extra, listed in lines for package in re.findall(r"\"([\w-]+)", listed)]
     for extra, packages in optional._PACKAGES.items():
-        assert (extra, {"jwt": "PyJWT", "yaml": "pyyaml"}.get(packages[0], packages[0])) in declared
+        assert (
+            extra,
+            {"azure": "azure-identity", "google": "google-auth", "jwt": "PyJWT", "yaml": "pyyaml"}.get(
+                packages[0], packages[0]
+            ),
+        ) in declared
 
 
 def test_import_error_inside_a_module_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,7 +276,7 @@ def test_bearer_token_of_a_file_is_read_again_after_a_401(server, tmp_path):
     server.on("GET", "/shares", shares)
     fields = {"type": "bearer_token", "bearerTokenFile": str(path)}
     rest = RestClient(Profile.load(profile_of(server, **fields)), OPTIONS)
-    with pytest.raises(AuthError, match="Check the file or function"):
+    with pytest.raises(AuthError, match="Check the file, function or identity"):
         rest.list_shares()
     assert len(server.requests) == 2
 
