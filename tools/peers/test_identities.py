@@ -6,6 +6,7 @@ and AWS STS.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -18,8 +19,15 @@ from tests.http_server import Exchange, HttpServer
 
 pytest.importorskip("azure.identity", reason="the libraries have their own environment; see scripts/identities")
 
+
+def jwt(cloud: str) -> str:
+    """Return an unsigned token: Google's library reads its expiry."""
+    parts = ({"alg": "RS256"}, {"sub": cloud, "exp": 4102444800}, {})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+
+
 STS = """<GetWebIdentityTokenResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetWebIdentityTokenResult>
-<WebIdentityToken>aws-token</WebIdentityToken><Expiration>2099-01-01T00:00:00Z</Expiration>
+<WebIdentityToken>{}</WebIdentityToken><Expiration>2099-01-01T00:00:00Z</Expiration>
 </GetWebIdentityTokenResult></GetWebIdentityTokenResponse>"""
 
 
@@ -36,13 +44,13 @@ class Endpoints(HttpServer):
         if not self.works:
             return exchange.reply(403, b'{"error": "planted-secret"}')
         if exchange.command == "POST":
-            return exchange.reply(200, STS.encode(), {"Content-Type": "text/xml"})
+            return exchange.reply(200, STS.format(jwt("aws")).encode(), {"Content-Type": "text/xml"})
         headers = {"Metadata-Flavor": "Google"}
         if "identity" in parts.path and "audience" in query:
-            return exchange.reply(200, b"gcp-token", headers)
+            return exchange.reply(200, jwt("gcp").encode(), {**headers, "Content-Type": "text/html"})
         token = {
             "email": "me@h",
-            "access_token": "azure-token",
+            "access_token": jwt("azure"),
             "expires_on": "4102444800",
             "token_type": "Bearer",
             "resource": "r",
@@ -75,7 +83,7 @@ def test_token_of_the_machine(endpoints: Endpoints, cloud: str, kind: str) -> No
     credentials = Profile.load(fields).credentials
     source = credentials.token if kind == "bearer_token" else credentials.assertion  # type: ignore[union-attr]
     assert source is not None
-    assert source.reveal() == f"{cloud}-token"
+    assert source.reveal() == jwt(cloud)
     assert "api://the-recipient" in str(endpoints.asked)
     endpoints.works = False
     try:
