@@ -432,6 +432,22 @@ def test_ctrl_c_calls_only_the_current_callback() -> None:
     assert not outside.is_set()
 
 
+def test_ctrl_c_ends_streams_of_main_and_alien_threads() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        ours = pool.submit(RowStream, lambda: Rows(9)).result(HANGS)
+        alien = pool.submit(_alien, lambda: RowStream(lambda: Rows(9))).result(HANGS)
+    for stream, ends in ((ours, False), (alien, True), (RowStream(lambda: Rows(9)), True)):
+        stream.interrupt()
+        assert stream._closed is ends
+
+
+def test_stream_listens_for_ctrl_c() -> None:
+    signal.set_wakeup_fd(-1)
+    stream = RowStream(lambda: Rows(9))
+    assert signal.set_wakeup_fd(-1) != -1
+    stream.close()
+
+
 def test_only_ctrl_c_interrupts_the_streams(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted: list[int] = []
     stream: Any = RowStream(lambda: Rows(9))
