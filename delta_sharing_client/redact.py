@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 MASK = "***"
@@ -134,8 +135,8 @@ def _escaped(character: str) -> str:
 class _MaskSignedUrls(logging.Filter):
     """Masks query strings and signed paths in the debug log of urllib3, which contains every request line.
 
-    A signed URL is recognized by the names of its parameters, or by a long value without a space. Other URLs stay as
-    they are, because the log belongs to the whole program.
+    A signed URL is recognized by the names of its parameters, or by a long value without a space; ``hidden`` names
+    other secrets. Other URLs stay as they are, because the log belongs to the whole program.
     """
 
     _SIGNED = re.compile(
@@ -150,7 +151,23 @@ class _MaskSignedUrls(logging.Filter):
     def _masked(self, argument: object) -> object:
         if not isinstance(argument, str):
             return argument
+        for text in tuple(_hidden):
+            argument = argument.replace(text, MASK)
         return _without_signature(self._SIGNED.sub(f"?{MASK}", argument))
+
+
+# Secrets in the paths of requests in progress.
+_hidden: list[str] = []
+
+
+@contextlib.contextmanager
+def hidden(text: str) -> Iterator[None]:
+    """Mask ``text`` in the debug log of urllib3 during the ``with`` block."""
+    _hidden.append(text)
+    try:
+        yield
+    finally:
+        _hidden.remove(text)
 
 
 # The filter is added at import, so that threads need not coordinate.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -57,8 +58,8 @@ def stated_facts(
     return {
         "rows": _total(counts),
         "nulls": _total([None if one is None else one.null_count for one in bounds]),
-        "lower": _text(kind, _extreme(bounds, "lower", min)),
-        "upper": _text(kind, _extreme(bounds, "upper", max)),
+        "lower": _text(kind, _extreme(bounds, "lower", min), decimal.ROUND_FLOOR),
+        "upper": _text(kind, _extreme(bounds, "upper", max), decimal.ROUND_CEILING),
     }
 
 
@@ -79,10 +80,15 @@ def _extreme(bounds: Sequence[ColumnBounds | None], which: str, of: Any) -> Any:
     return of(values) if values else None
 
 
-def _text(kind: pa.DataType, value: Any) -> str | None:
-    """Return the text of a value of statistics, in which moments are numbers."""
+def _text(kind: pa.DataType, value: Any, rounding: str) -> str | None:
+    """Return the text of a bound, in which moments are numbers; a decimal is rounded outward to what the column can
+    have."""
     if value is None:
         return None
+    if isinstance(value, decimal.Decimal):
+        with decimal.localcontext() as context:
+            context.prec = 100
+            return f"{value.quantize(decimal.Decimal(1).scaleb(-kind.scale), rounding):f}"
     if pa.types.is_date(kind):
         array = pa.array([value], pa.int32()).cast(pa.date32())
     elif pa.types.is_timestamp(kind):
@@ -103,8 +109,9 @@ class ValueFacts:
     def __init__(self, kind: pa.DataType, seed: int = 0) -> None:
         self._kind = kind
         self._rows = self._nulls = 0
-        self._least: Any = None
-        self._greatest: Any = None
+        # Arrays with one value: Python has no dates beyond the year 9999.
+        self._least: pa.Array | None = None
+        self._greatest: pa.Array | None = None
         self._counts: dict[Any, int] | None = {} if any(is_it(kind) for is_it in _HASHED) else None
         self._hashes = np.empty(0, np.uint64)
         self._sample = np.empty(0)
@@ -121,15 +128,15 @@ class ValueFacts:
         is_scaled = any(is_it(self._kind) for is_it in _SCALED)
         if is_scaled or pa.types.is_string(self._kind):
             both = pc.min_max(values)
-            self._least = _outer(self._least, both["min"], pc.less)
-            self._greatest = _outer(self._greatest, both["max"], pc.greater)
+            self._least = _outer(self._least, values, both["min"], pc.less)
+            self._greatest = _outer(self._greatest, values, both["max"], pc.greater)
         if any(is_it(self._kind) for is_it in _HASHED):
             self._add_different(values)
         if is_scaled:
             self._add_sample(_numbers(values))
 
     def _add_different(self, values: pa.Array) -> None:
-        counted = values.value_counts()
+        counted = _counted(values).value_counts()
         found = counted.field("values")
         if self._counts is not None:
             for value, count in zip(found.to_pylist(), counted.field("counts").to_pylist(), strict=True):
@@ -161,8 +168,8 @@ class ValueFacts:
             "bars": self._bars(),
         }
 
-    def _shown(self, scalar: Any) -> str | None:
-        return None if scalar is None else texts_of(pa.array([scalar.as_py()], self._kind))[0]
+    def _shown(self, one: pa.Array | None) -> str | None:
+        return None if one is None else texts_of(one)[0]
 
     def _different(self) -> dict[str, object]:
         if not any(is_it(self._kind) for is_it in _HASHED):
@@ -172,19 +179,24 @@ class ValueFacts:
             return {"different": round((_TRACKED - 1) / share), "isEstimate": True, "values": []}
         most = sorted(self._counts.items(), key=lambda item: -item[1])[:MOST_VALUES]
         keys = [float("nan") if key == "NaN" and pa.types.is_floating(self._kind) else key for key, _ in most]
-        texts = texts_of(pa.array(keys, self._kind))
+        counted = _counted(pa.array([], self._kind)).type
+        texts = texts_of(pa.array(keys, counted).cast(self._kind))
         values = [[text, count] for text, (_, count) in zip(texts, most, strict=True)]
         return {"different": len(self._counts), "isEstimate": False, "values": values}
 
     def _bars(self) -> list[list[object]] | None:
         """Return the histogram: for each bar its least value, as text, and its share of the values."""
         finite = self._sample[np.isfinite(self._sample)]
-        if not len(finite) or finite.min() == finite.max():
+        if not len(finite):
             return None
-        counts, edges = np.histogram(finite, BARS)
-        return [
-            [_edge(self._kind, edge), float(count) / len(finite)] for edge, count in zip(edges, counts, strict=False)
-        ]
+        with np.errstate(over="ignore", invalid="ignore"):
+            edges = np.linspace(finite.min(), finite.max(), BARS + 1)
+            if not (np.diff(edges) > 0).all() or not np.isfinite(edges).all():
+                # The values are too close to each other, or too far apart, for different bars.
+                return None
+        counts, _ = np.histogram(finite, edges)
+        starts = [_edge(self._kind, edge) for edge in edges[:-1]]
+        return [[start, float(count) / len(finite)] for start, count in zip(starts, counts, strict=True)]
 
 
 def facts_of(batches: Iterable[pa.RecordBatch], kind: pa.DataType) -> dict[str, object]:
@@ -199,18 +211,24 @@ def facts_of(batches: Iterable[pa.RecordBatch], kind: pa.DataType) -> dict[str, 
     return facts.result()
 
 
-def _outer(before: Any, scalar: Any, is_further: Any) -> Any:
-    if not scalar.is_valid:
+def _outer(before: pa.Array | None, values: pa.Array, scalar: Any, is_further: Any) -> pa.Array | None:
+    """Return the value that is further out: ``scalar``, which is in ``values``, or the one ``before``."""
+    if pa.types.is_floating(values.type) and scalar.as_py() != scalar.as_py():
+        # All values are NaN, which has no place among the numbers.
         return before
-    return scalar if before is None or is_further(scalar, before).as_py() else before
+    one = values.slice(pc.index(values, scalar).as_py(), 1)
+    return one if before is None or is_further(one[0], before[0]).as_py() else before
+
+
+def _counted(values: pa.Array) -> pa.Array:
+    """Return dates and moments as numbers, which Python can represent."""
+    if pa.types.is_date(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def _numbers(values: pa.Array) -> Any:
-    if pa.types.is_date(values.type):
-        values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(values.type):
-        values = values.cast(pa.int64())
-    return np.asarray(values.cast(pa.float64(), safe=False), dtype=float)
+    return np.asarray(_counted(values).cast(pa.float64(), safe=False), dtype=float)
 
 
 def _edge(kind: pa.DataType, edge: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from delta_sharing_client.predicates.parse import parse_filter
 from delta_sharing_client.predicates.tree import And, Column, Expression, Literal
 
 _AS_TEXT = (pa.types.is_string, pa.types.is_date, pa.types.is_timestamp)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _EXACT = (pa.types.is_integer, pa.types.is_decimal)
 
 
@@ -41,9 +43,9 @@ def _value_is(schema: pa.Schema, path: tuple[str, ...], text: str | None, is_neg
 def _constant(kind: pa.DataType, text: str, column: Column) -> str:
     if any(is_it(kind) for is_it in _AS_TEXT):
         return str(Literal(text))
-    if any(is_it(kind) for is_it in _EXACT):
+    if any(is_it(kind) for is_it in _EXACT) and _NUMBER.fullmatch(text):
         return text
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(kind) and text in ("true", "false"):
         return text.upper()
     if pa.types.is_floating(kind):
         return f"CAST({Literal(text)} AS {'FLOAT' if pa.types.is_float32(kind) else 'DOUBLE'})"

@@ -33,6 +33,9 @@ from delta_sharing_client.delta.type_rows import row_of
 from delta_sharing_client.delta.value_bounds import INTEGER, Converters, ordered
 from delta_sharing_client.errors import DataError
 
+# No file has more rows: a larger number is malformed.
+_MOST_RECORDS = 1 << 40
+
 
 class ColumnBounds(NamedTuple):
     """The known bounds of one column in the rows that a reader of the file sees; ``None`` means unknown.
@@ -66,7 +69,7 @@ class FileStatistics:
         self._plan = plan
         self._path: ColumnPath | None = None
         count = None if document is None else document.num_records
-        self.num_records: int | None = count if count is not None and count >= 0 else None
+        self.num_records: int | None = _possible(count)
         deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
         visible = None if self.num_records is None else self.num_records - deleted
         self.row_count: int | None = visible if visible is not None and visible >= 0 else None
@@ -189,7 +192,11 @@ def num_records(stats_json: str | None) -> int | None:
     """Return the number of rows in the data file, including deleted ones; ``None`` if unknown."""
     document = _converted(_count_only, stats_json)
     count = None if document is None else document.num_records
-    return count if count is not None and count >= 0 else None
+    return _possible(count)
+
+
+def _possible(count: int | None) -> int | None:
+    return count if count is not None and 0 <= count <= _MOST_RECORDS else None
 
 
 # === Where the statistics of a column are ===

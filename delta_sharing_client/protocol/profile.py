@@ -45,7 +45,7 @@ _URL = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*::)*[a-zA-Z][a-zA-Z0-9+.-]*://")
 _NUMBER, _WORD, _ALGORITHM, _TIME = r"\d{1,4}", r"[a-z_]{1,40}", r"[A-Z]{1,5}\d{0,3}", r"[\d:.TZ+/ -]{1,35}"
 _OTHER_URL = r"(?:ftp|s3|file|abfss?|gs)://[a-z.]{0,40}/?"
 _JWT_ALGORITHMS = ("RS256", "ES256")
-MAX_PROFILE_BYTES = 1 << 20
+_MAX_PROFILE_BYTES = 1 << 20
 _CLOUDS = ("s3://", "gs://", "abfs://", "abfss://")
 
 # Enough bytes to recognize the kind of a file that is not a profile.
@@ -217,7 +217,7 @@ def _download(url: str, options: ReadOptions) -> bytes:
 
     refuse_one_time(url)
     try:
-        return download(url, options, f"Downloading the profile {_shown(url)}", limit=MAX_PROFILE_BYTES)
+        return download(url, options, f"Downloading the profile {_shown(url)}", limit=_MAX_PROFILE_BYTES)
     except DeltaSharingError as error:
         raise ProfileError(error.message) from None
 

@@ -156,6 +156,13 @@ def test_batches_without_columns_take_no_memory(lake: HandMadeTable, table: ds.S
         assert {batch.num_rows <= decoder.MOST_WITHOUT_COLUMNS for batch in batches} == {True}
 
 
+def test_an_impossible_number_of_rows_is_unknown(lake: HandMadeTable, table: ds.SharedTable) -> None:
+    added = lake.file(rows(0, 3), {"p": "a"})
+    added["add"]["stats"] = json.dumps({"numRecords": 2**63})
+    lake.commit(added)
+    assert table.scan().count() == 3 + 57
+
+
 def test_engines_get_slices_of_batches_without_columns(table: ds.SharedTable) -> None:
     dataset = table.scan(filter="p = 'a'").to_dataset()
     assert [batch.num_rows for batch in dataset.to_batches([], batch_size=4)] == [4, 4, 2]

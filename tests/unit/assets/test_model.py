@@ -47,8 +47,13 @@ def test_temporary_files_live_as_long_as_the_model(client: ds.SharingClient, tmp
     assert [*(tmp_path / "temporary").iterdir()] == []
 
 
-def test_files_in_a_directory_are_kept(client: ds.SharingClient, tmp_path: pathlib.Path) -> None:
-    model = client.model("s.d.m").version(1).load_model(tmp_path / "here", trusted=True)
+@pytest.mark.parametrize("form", [str, pathlib.Path])
+def test_files_in_a_directory_are_kept(
+    client: ds.SharingClient, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, form: Any
+) -> None:
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    model = client.model("s.d.m").version(1).load_model(form("~/here"), trusted=True)
     assert model.path == tmp_path / "here"
     del model
     gc.collect()

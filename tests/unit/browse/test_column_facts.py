@@ -114,3 +114,44 @@ def test_fields_of_structs_have_facts(tmp_path: pathlib.Path) -> None:
         found: Any = tables.values(session, Asked({"plan": planned["plan"]}))
         assert (found["rows"], found["nulls"], found["least"], found["greatest"]) == (3, 1, "x", "y")
         session.close()
+
+
+@pytest.mark.parametrize("parts", [[[float("nan")], [1.0, 2.0]], [[1.0], [float("nan")], [2.0]]])
+def test_nan_is_neither_least_nor_greatest(parts: list[list[float]]) -> None:
+    found = facts_of([pa.record_batch([part], ["x"]) for part in parts], pa.float64())
+    assert (found["least"], found["greatest"]) == ("1.0", "2.0")
+
+
+def moments(*values: int) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize(
+    ("array", "least", "greatest"),
+    [
+        (moments(0, 1), "1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.000001Z"),
+        (moments(253402300800000000, 0), "1970-01-01T00:00:00.000000Z", "10000-01-01T00:00:00.000000Z"),
+        (pa.array([3000000, -800000], pa.int32()).cast(pa.date32()), None, None),
+        (pa.array([2**60, 2**60 + 128]), str(2**60), str(2**60 + 128)),
+        (pa.array([1.7e308, -1.7e308]), "-1.7e+308", "1.7e+308"),
+        (pa.array([5e-324, 0.0]), "0.0", "5e-324"),
+    ],
+)
+def test_values_at_the_ends_of_their_type(array: pa.Array, least: str | None, greatest: str | None) -> None:
+    found = facts_of([pa.record_batch([array], ["x"])], array.type)
+    assert found["different"] == len(found["values"]) == 2  # type: ignore[arg-type]
+    assert found["bars"] is None or len(found["bars"]) == column_facts.BARS  # type: ignore[arg-type]
+    if least is not None:
+        assert (found["least"], found["greatest"]) == (least, greatest)
+
+
+def test_stated_bounds_of_decimals_have_their_scale(tmp_path: pathlib.Path) -> None:
+    values = [Decimal("1.50"), Decimal("-12345678901234567890123456789012.25")]
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"d": pa.array(values, pa.decimal128(38, 2))}))
+    with testing.running({"s.d.t": tmp_path / "t"}) as server:
+        session = Session(server.profile, tmp_path)
+        found: Any = tables.column(session, Asked({"name": ["s", "d", "t"], "column": ["d"]}))["stated"]
+        session.close()
+    lower, upper = Decimal(found["lower"]), Decimal(found["upper"])
+    assert lower <= values[1] < values[0] <= upper
+    assert lower.as_tuple().exponent == upper.as_tuple().exponent == -2

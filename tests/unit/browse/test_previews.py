@@ -179,6 +179,7 @@ def test_conditions_are_added_to_the_filter(session: Session) -> None:
         ({"column": ["z"], "text": "1"}, "no column z"),
         ({"column": [["s", "x", "y"]], "text": "1"}, "no column s.x.y"),
         ({"column": []}, "list of one column, found 0"),
+        ({"column": [["s", "a.b", "c"]], "text": "1 OR 1 = 1"}, "cannot write a condition"),
     ],
 )
 def test_conditions_that_are_refused(session: Session, values: Any, message: str) -> None:

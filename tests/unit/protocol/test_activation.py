@@ -69,6 +69,15 @@ def test_a_link_becomes_a_file_that_only_its_owner_reads(provider: Provider, tmp
     assert [*target.parent.iterdir()] == [target]
 
 
+def test_the_file_may_be_in_the_home_directory(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert ds.activate(provider.link("x"), "~/a.share") == tmp_path / "a.share"
+    assert ds.activate(provider.link("y"), Path("~/b.share")) == tmp_path / "b.share"
+
+
 def test_a_used_link_is_reported(provider: Provider, tmp_path: Path) -> None:
     ds.activate(provider.link("planted-code"), tmp_path / "a.share")
     with pytest.raises(AuthError, match="A link works once") as raised:
@@ -161,6 +170,41 @@ def test_links_that_are_refused(tmp_path: Path, link: Any, problem: str) -> None
     with pytest.raises(UsageError, match=problem) as raised:
         ds.activate(link, tmp_path / "a.share")
     assert "planted" not in str(raised.value)
+
+
+def test_the_profile_is_kept_if_its_file_cannot_be_replaced(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a file that is mounted into a container."""
+
+    def busy(*_: Any) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr("os.replace", busy)
+    with pytest.raises(
+        UsageError, match=r"cannot be written: Device or resource busy\. Move it; the link works no more"
+    ) as raised:
+        ds.activate(provider.link("x"), tmp_path / "a.share")
+    (kept,) = tmp_path.iterdir()
+    assert json.loads(kept.read_text()) == PROFILE
+    assert str(kept) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_impossible_names_are_refused_before_the_request(provider: Provider, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="The link was not used"):
+        ds.activate(provider.link("x"), tmp_path / name)
+    assert provider.used == []
+
+
+def test_debug_log_of_the_request_has_no_code(
+    provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    ds.activate(provider.link("planted-code"), tmp_path / "a.share")
+    ds.activate(f"{provider.url}/delta_sharing/retrieve_config.html?planted-too", tmp_path / "b.share")
+    assert "GET ***" in caplog.text
+    assert "planted" not in caplog.text
 
 
 def test_the_page_of_databricks_becomes_its_endpoint() -> None:
