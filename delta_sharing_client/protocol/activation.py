@@ -117,8 +117,8 @@ def _kept(temporary: Path, target: Path, content: bytes, where: str) -> Path:
         except OSError as error:
             # Some files cannot be replaced, such as one that is mounted into a container.
             raise UsageError(
-                f"The profile is in '{temporary}', because '{target}' cannot be written: {error.strerror}. Move it; the "
-                "link works no more."
+                f"The profile is in '{temporary}', because '{target}' cannot be written: {error.strerror}. Move it: "
+                "the link works no more."
             ) from None
     try:
         parse_profile(content, where)
