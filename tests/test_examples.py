@@ -70,6 +70,8 @@ def test_most_used_names_have_examples() -> None:
 def test_docstring_examples_run(name: str, serve_demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo.share").write_text(json.dumps(serve_demo.profile))
     monkeypatch.chdir(tmp_path)
+    activated = json.dumps(serve_demo.profile).encode()
+    monkeypatch.setattr("delta_sharing_client.http.sessions.fetched", lambda *_, **__: (200, activated))
     # The examples use the variable ``table`` of the example of the class SharedTable.
     EXAMPLES[name].globs["table"] = ds.SharingClient("demo.share").table("demo.shop.orders")
     output: list[str] = []

@@ -156,11 +156,6 @@ class ModelVersion(FileAsset):
         UsageError
             ``trusted`` is not set, MLflow is not installed, or the files are not those of a model that was logged with
             MLflow. Other errors are those of ``download``; MLflow's own errors propagate.
-
-        Examples
-        --------
-        >>> model = ds.SharingClient("demo.share").model("demo.shop.churn")
-        >>> predictor = model.alias("champion").load_model(trusted=True)  # doctest: +SKIP
         """
         if trusted is not True:
             raise UsageError(

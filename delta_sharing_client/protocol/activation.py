@@ -60,8 +60,10 @@ def activate(
 
     Examples
     --------
-    >>> path = ds.activate("https://provider.example.com/activation/8d2f", "shop.share")  # doctest: +SKIP
-    >>> client = ds.SharingClient(path)  # doctest: +SKIP
+    >>> from delta_sharing_client import SharingClient
+    >>> path = activate("https://provider.example.com/activation/8d2f", "shop.share")
+    >>> list(SharingClient(path))
+    ['demo']
     """
     url, host = request_url(link)
     target = Path(expanded(file))
