@@ -182,7 +182,7 @@ def test_the_profile_is_kept_if_its_file_cannot_be_replaced(
 
     monkeypatch.setattr("os.replace", busy)
     with pytest.raises(
-        UsageError, match=r"cannot be written: Device or resource busy\. Move it; the link works no more"
+        UsageError, match=r"cannot be written: Device or resource busy\. Move it: the link works no more"
     ) as raised:
         ds.activate(provider.link("x"), tmp_path / "a.share")
     (kept,) = tmp_path.iterdir()

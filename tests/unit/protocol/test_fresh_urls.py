@@ -366,12 +366,16 @@ def test_urls_are_stored_in_blocks_and_read_in_any_order(server, rest, table, si
 
 
 def test_url_takes_less_than_80_bytes():
-    urls = protocol_urls._KnownUrls()
-    tracemalloc.start()
-    for number in range(50_000):
-        name = f"{number:032x}"
-        urls.put(name, protocol_urls._Url(f"https://storage.example/{name}?X-Amz-Expires=3600&{'x' * 200}", None))
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert size < 80 * 50_000
-    assert urls.get(f"{7:032x}").url.startswith("https://storage.example/0")
+    def memory():
+        urls = protocol_urls._KnownUrls()
+        tracemalloc.start()
+        for number in range(50_000):
+            name = f"{number:032x}"
+            urls.put(name, protocol_urls._Url(f"https://storage.example/{name}?X-Amz-Expires=3600&{'x' * 200}", None))
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert urls.get(f"{7:032x}").url.startswith("https://storage.example/0")
+        return size
+
+    # The last threads of an earlier test may allocate memory meanwhile.
+    assert min(memory() for _ in range(3)) < 80 * 50_000
