@@ -112,7 +112,7 @@ def test_downloads_of_several_assets_share_a_directory(tmp_path: pathlib.Path) -
     }
 
 
-def test_file_renamed_in_case_survives_on_a_disk_that_ignores_case(
+def test_file_renamed_in_case_survives_where_case_is_ignored(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {1: {"Weights.bin": "same", "gone": "x"}, 2: {"weights.bin": "same"}}

@@ -194,7 +194,7 @@ def test_lack_of_memory_in_duckdb_is_no_mistake_in_the_sql() -> None:
 EXEMPT = {("parquet/reader.py", "_jemalloc")}
 
 
-def test_every_handler_of_decoding_errors_asks_for_lack_of_memory() -> None:
+def test_handlers_of_decoding_errors_ask_for_lack_of_memory() -> None:
     """Arrow's errors include its error for lack of memory, so a handler that calls the data damaged must ask first."""
     found = 0
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -134,7 +134,7 @@ def test_nothing_starts_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPat
             refused()
 
 
-def test_mapped_results_are_in_order_and_the_first_error_is_raised() -> None:
+def test_mapped_results_are_in_order_and_errors_are_raised() -> None:
     barrier = threading.Barrier(3)
 
     def together(number: int) -> int:

@@ -245,9 +245,7 @@ def test_mount_point_decides_which_names_are_the_same(
     assert sorted(root.rglob("*")) == before
 
 
-def test_disk_that_distinguishes_names_is_asked_once_for_all_letters(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_that_distinguishes_names_is_asked_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     created = []
     real = tempfile.TemporaryDirectory
     monkeypatch.setattr(naming.tempfile, "TemporaryDirectory", lambda **named: created.append(1) or real(**named))

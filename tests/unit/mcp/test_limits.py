@@ -109,14 +109,14 @@ def test_pages_of_a_list_have_each_item_once(is_counted: bool, most: int, charac
     assert pages == -(-10 // max(1, min(most, characters // 8)))
 
 
-def test_offset_beyond_a_list_is_its_end_and_a_negative_one_an_error() -> None:
+def test_offset_beyond_a_list_is_its_end() -> None:
     assert page("items", ITEMS, 10, 3, 1000) == {"items": []}
     assert page("items", ITEMS, 99, 3, 1000) == {"items": []}
     with pytest.raises(UsageError, match="'offset' must be 0 or more, found -1"):
         page("items", ITEMS, -1, 3, 1000)
 
 
-def test_end_of_a_call_stops_what_it_started_until_it_has_returned() -> None:
+def test_end_of_a_call_stops_what_it_started() -> None:
     ending = Ending()
     stopped: list[str] = []
     forget = ending.add(lambda: stopped.append("forgotten"))

@@ -418,7 +418,7 @@ def test_region_is_corrected_if_nobody_stated_it() -> None:
     assert stated.with_region("eu-north-1") is stated
 
 
-def test_region_of_another_store_is_corrected_in_signatures_alone() -> None:
+def test_region_of_another_store_changes_signatures_only() -> None:
     result: Any = dialect_of(of(VOLUME, {"endpoint": "https://s"}), credentials(AWS)).with_region("garage")
 
     assert (result.region, result.base) == ("garage", "https://s/bucket")
