@@ -152,7 +152,8 @@ class _MaskSignedUrls(logging.Filter):
         if not isinstance(argument, str):
             return argument
         for text in tuple(_hidden):
-            argument = argument.replace(text, MASK)
+            # A path of one character is no secret, but a part of every other path.
+            argument = argument.replace(text, MASK) if len(text) > 1 else argument
         return _without_signature(self._SIGNED.sub(f"?{MASK}", argument))
 
 
@@ -162,7 +163,7 @@ _hidden: list[str] = []
 
 @contextlib.contextmanager
 def hidden(text: str) -> Iterator[None]:
-    """Mask ``text`` in the debug log of urllib3 during the ``with`` block."""
+    """Mask ``text``, such as the path of a secret link, in the debug log of urllib3 during the ``with`` block."""
     _hidden.append(text)
     try:
         yield

@@ -20,7 +20,7 @@ from delta_sharing_client.run import loop
 
 
 class ReadOnlyFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """What the file system of an asset and that of all volumes have in common."""
+    """The read-only part that the file systems of an asset and of all volumes share."""
 
     protocol = "delta-sharing"
     cachable = False

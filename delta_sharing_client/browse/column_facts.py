@@ -31,7 +31,7 @@ _SCALED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.ty
 _HASHED = (*_SCALED, pa.types.is_string, pa.types.is_boolean, pa.types.is_binary)
 
 
-# === What the log states ===
+# === Stated by the log ===
 
 
 def stated_facts(
@@ -99,7 +99,7 @@ def _text(kind: pa.DataType, value: Any, rounding: str) -> str | None:
     return texts_of(array)[0]
 
 
-# === What the values are ===
+# === Computed from the values ===
 
 
 class ValueFacts:

@@ -78,7 +78,8 @@ def column(session: Session, asked: Asked) -> dict[str, object]:
 def values(session: Session, asked: Asked) -> dict[str, object]:
     """Return the facts about the values of a planned column."""
     planned = session.plan(asked.text("plan"))
-    assert planned.kind is not None, "the page asks for the values of a column"
+    if planned.kind is None:
+        raise UsageError("Expected the plan of a column's values, found the plan of rows.")
     with Batches(planned.plan, ScanReport()) as batches:
         return facts_of(batches, planned.kind)
 

@@ -14,7 +14,7 @@ import pytest
 
 import delta_sharing_client as ds
 from delta_sharing_client import testing
-from delta_sharing_client.browse import column_facts, tables
+from delta_sharing_client.browse import column_facts, previews, tables
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.column_facts import facts_of
 from delta_sharing_client.browse.session import Session
@@ -103,6 +103,9 @@ def test_log_states_facts_without_a_download(tmp_path: pathlib.Path) -> None:
         assert (found["rows"], found["least"], found["greatest"]) == (2, "5", "9")
         with pytest.raises(ds.UsageError, match="no column z"):
             ask("z")
+        rows_plan: Any = previews.plan_preview(session, Asked({"name": ["s", "d", "t"]}))
+        with pytest.raises(ds.UsageError, match="found the plan of rows"):
+            tables.values(session, Asked({"plan": rows_plan["plan"]}))
         session.close()
 
 

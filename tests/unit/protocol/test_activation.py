@@ -207,6 +207,14 @@ def test_debug_log_of_the_request_has_no_code(
     assert "planted" not in caplog.text
 
 
+def test_debug_log_stays_readable_for_a_link_without_a_path(
+    provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    ds.activate(provider.url, tmp_path / "a.share")
+    assert "GET / HTTP" in caplog.text
+
+
 def test_the_page_of_databricks_becomes_its_endpoint() -> None:
     endpoint = "https://h.example.com/api/2.1/unity-catalog/public/data_sharing_activation/ab-C_9"
     for query in ("ab-C_9", "token=ab-C_9"):
