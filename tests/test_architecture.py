@@ -54,7 +54,6 @@ NOUNS_WITH_ONE_READER = {
     "iceberg/table_schema.py": "a schema in Iceberg's JSON",
     "iceberg/file_bounds.py": "which files may have matching rows",
     "mcp/scope.py": "the shares and tables that an assistant may use",
-    "mcp/search.py": "a search over names, comments and columns; tools.py has the tools",
     "mcp/tools.py": "the tools of an assistant; server.py implements the protocol",
     "predicates/sql.py": "the grammar of SQL; parse.py also reads tuples",
     "predicates/string_literals.py": "a token of SQL; sql.py has the grammar",

@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delta_sharing_client import optional, queries
+from delta_sharing_client import optional, queries, search
 from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.columns import ColumnPath, resolve_columns
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.mcp import search
 from delta_sharing_client.mcp.limits import (
     Allowance,
     Limits,
@@ -132,7 +131,7 @@ class Tools:
         """Find assets in ``where`` (a share, or share.schema), or in all shares, whose name, comment or columns contain
         every word of ``text``; from result ``offset`` on."""
         found, unread = search.find(self._client, text, where)
-        result = self._page("assets", found, offset)
+        result = self._page("assets", list(map(_found, found)), offset)
         if unread:
             result["not_searched"] = f"The columns of {len(unread)} tables were not searched: {shortened(unread[0])}"
         return result
@@ -299,6 +298,12 @@ def _selected(relation: duckdb.DuckDBPyRelation, paths: Sequence[ColumnPath]) ->
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _found(asset: search.Found) -> dict[str, object]:
+    columns = [_stated({"column": name, "comment": shortened(comment)}) for name, comment in asset.columns]
+    comment = shortened(asset.comment)
+    return _stated({"kind": asset.kind.noun, "name": str(asset.name), "comment": comment, "columns": columns or None})
 
 
 def _stated(facts: Mapping[str, object]) -> dict[str, object]:

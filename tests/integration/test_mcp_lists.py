@@ -13,9 +13,9 @@ import pytest
 from deltalake import write_deltalake
 from mcp.client.client import Client
 
+from delta_sharing_client import search
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import DataError, NotFoundError, UsageError
-from delta_sharing_client.mcp import search
 from delta_sharing_client.mcp import tools as tools_module
 from delta_sharing_client.mcp.limits import NOTE, Limits, shortened
 from delta_sharing_client.mcp.server import make_server, told
