@@ -13,6 +13,7 @@ _PACKAGES = {
     "aws": ("boto3",),
     "azure": ("azure",),
     "browse": ("starlette", "uvicorn"),
+    "conformance": ("jsonschema", "referencing", "yaml"),
     "duckdb": ("duckdb",),
     "excel": ("xlsxwriter",),
     "gcp": ("google",),

@@ -71,6 +71,7 @@ from .s3 import S3Tables
 from .signing import ABSOLUTE, RELATIVE, Signer
 from .stats import Stats
 from .table_apis import Caller, LineResponse, TableApis
+from .violations import Violating
 from .wire import query_status_line
 
 _NDJSON = "application/x-ndjson; charset=utf-8"
@@ -134,7 +135,7 @@ class SharingServer(Starlette):
         # Redirects are off, because they would use the request's Host header.
         self.router.redirect_slashes = False
         self._delivery = Delivery(
-            self._dispatch,
+            Violating(self._dispatch, self.faults.broken),
             stats=self.stats,
             faults=self.faults,
             latency=config.latency,

@@ -16,7 +16,9 @@ import enum
 import threading
 from collections.abc import Iterable
 
+from . import broken_listings
 from .errors import ConfigError
+from .violations import VIOLATIONS
 
 
 class Target(enum.Enum):
@@ -121,7 +123,15 @@ FAULTS: tuple[FaultKind, ...] = (
     FaultKind("async-failed", "asynchronous queries fail"),
 )  # fmt: skip
 
-KINDS = {kind.name: kind for kind in FAULTS}
+# Importing these modules registers their violations.
+BROKEN = (broken_listings,)
+_BREAK = "break-"
+KINDS = {kind.name: kind for kind in FAULTS} | {
+    f"{_BREAK}{check}": FaultKind(
+        f"{_BREAK}{check}", f"responses break the sentence that the check {check} tests", Target.ALL
+    )
+    for check in VIOLATIONS
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ def parse_fault(text: str) -> Fault:
     name, equals, value_text = rest.partition("=")
     kind = KINDS.get(name)
     if kind is None:
-        raise ConfigError(f"There is no fault '{name}'. The faults are: {', '.join(sorted(KINDS))}.")
+        raise ConfigError(f"There is no fault '{name}'. The faults are: {_names()}.")
     if target_text and target_text not in {target.value for target in Target}:
         raise ConfigError(f"Fault '{name}': the part after @ must be api, data or all, not '{target_text}'.")
     if equals and kind.default is None and not kind.required:
@@ -162,6 +172,10 @@ def parse_fault(text: str) -> Fault:
     if kind.counts:
         value, count = 0.0, int(value)
     return Fault(name, value, count, Target(target_text) if target_text else kind.target)
+
+
+def _names() -> str:
+    return f"{', '.join(sorted(kind.name for kind in FAULTS))}, and {_BREAK}ID for each check of the conformance kit"
 
 
 class FaultSet:
@@ -207,6 +221,11 @@ class FaultSet:
             if left is not None:
                 self._left[name] = (fault, left - 1)
             return fault
+
+    def broken(self) -> list[str]:
+        """Return the ids of the checks whose sentence this response must break, and count the response."""
+        names = [name for name in list(self._left) if name.startswith(_BREAK)]
+        return [name.removeprefix(_BREAK) for name in names if self.take(name, Target.API) is not None]
 
 
 def _number(name: str, what: str, text: str) -> float:

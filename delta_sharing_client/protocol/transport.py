@@ -61,6 +61,8 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_JSON_BYTES = 256 * 1024 * 1024
+# The statuses of a server that is busy, not wrong.
+_PATIENCE = (429, 503)
 
 _log = logging.getLogger(__name__)
 
@@ -187,6 +189,23 @@ class Transport:
         within = self if self.deadline.seconds is not None else self.operation()
         return within.repeat(attempt)
 
+    def ask(self, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        """Send ``request``, with retries, and return its response, whatever its status, with its complete body.
+
+        ``anonymous`` requests have no credentials. Raises as ``fetch`` does, but of the statuses only for 429 and 503,
+        which ask for patience.
+        """
+
+        def attempt() -> tuple[Response, bytes]:
+            forks.check()
+            with within_limits(), within._follow(request, trusted=not anonymous) as response:
+                if response.status in _PATIENCE:
+                    raise within._failure(response, request)
+                return response, b"".join(within.chunks(response, request, limit=_MAX_JSON_BYTES))
+
+        within = self if self.deadline.seconds is not None else self.operation()
+        return within.repeat(attempt)
+
     def attempt(self, request: Request) -> Response:
         """Send ``request`` once and return its 2xx response, with the body unread.
 
@@ -244,8 +263,9 @@ class Transport:
             self._auth, self._signed_in = make_auth(profile.credentials, profile.endpoint, self.options), profile
         return profile
 
-    def _follow(self, request: Request) -> Response:
-        """Send ``request``, and follow redirects; a redirect's body is not read."""
+    def _follow(self, request: Request, *, trusted: bool = True) -> Response:
+        """Send ``request``, and follow redirects; a redirect's body is not read. No credentials are sent if the request
+        is not ``trusted``."""
         profile = self._sign_in()
         endpoint = profile.iceberg_endpoint if request.to_catalog else profile.endpoint
         if endpoint is None:
@@ -255,13 +275,14 @@ class Transport:
             )
         url = "/".join((endpoint, *(quote(segment, safe="") for segment in request.path)))
         url += f"?{urlencode(request.params)}" if request.params else ""
-        response = self._send(request, url, _reach(request, profile))
+        response = self._send(request, url, _reach(request, profile), trusted=trusted)
         for _ in range(MAX_REDIRECTS):
             location = response.headers.get("Location")
             if response.status not in REDIRECTS or location is None:
                 return response
             response.close()
-            url, trusted = self._target(response, location, request)
+            url, is_same = self._target(response, location, request)
+            trusted = trusted and is_same
             response = self._send(request, url, self._redirects.reach(url), trusted=trusted, is_redirect=True)
         response.close()
         raise RequestError(

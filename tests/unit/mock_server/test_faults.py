@@ -416,8 +416,10 @@ CHECKS: dict[str, Callable[[Api], None]] = {
 
 
 def test_every_fault_has_a_check_and_a_description() -> None:
-    assert sorted(CHECKS) == sorted(KINDS)
-    assert [kind.name for kind in FAULTS] == list(KINDS)
+    names = [kind.name for kind in FAULTS]
+    assert sorted(CHECKS) == sorted(names)
+    # Faults that break a sentence of a protocol are tested with the check of the sentence, in tests/protocol.
+    assert [name for name in KINDS if not name.startswith("break-")] == names
     assert all(kind.doc for kind in FAULTS)
 
 

@@ -1,0 +1,262 @@
+"""The server that is checked: raw requests with their responses, and what the profile may see."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from delta_sharing_client.checks import forms
+from delta_sharing_client.checks.check import Failed, NotOffered, NotTestable
+from delta_sharing_client.http.body import body_chunks
+from delta_sharing_client.http.network import Allowed
+from delta_sharing_client.http.request_limits import RequestLimits
+from delta_sharing_client.http.retry import Deadline, Tries
+from delta_sharing_client.http.sessions import Sessions
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.profile import Profile
+from delta_sharing_client.protocol.transport import Request, Transport
+from delta_sharing_client.redact import MASK, printable, safe_url, scrub
+
+ObjectT = TypeVar("ObjectT")
+# The statuses with which a server says that it has no such API.
+ABSENT = (404, 405, 501)
+MOST_TABLES = 50
+MOST_PAGES = 1000
+_MOST_FILE_BYTES = 64 * 1024 * 1024
+_MOST_SHOWN = 1000
+_SECRET_FIELD = re.compile(
+    r'("(?!nextPageToken")[^"]*(?:token|secret|sas|access-?key|password|signature)[^"]*"\s*:\s*)"[^"]*"', re.IGNORECASE
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A response with the request that it answers. ``headers`` ignore the case of their names."""
+
+    asked: str
+    status: int
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
+    body: bytes = dataclasses.field(repr=False)
+
+    def document(self) -> Any:
+        """Return the body as JSON; ``Failed`` if it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise Failed("Expected JSON as the body of the response, found something else.", self) from None
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines of the body as JSON objects; ``Failed`` if a line is none."""
+        results = []
+        for line in self.body.split(b"\n"):
+            if not line.strip():
+                continue
+            try:
+                results.append(json.loads(line))
+            except (ValueError, RecursionError):
+                raise Failed(
+                    f"Expected a JSON object in line {len(results) + 1}, found something else.", self
+                ) from None
+            if not isinstance(results[-1], dict):
+                raise Failed(
+                    f"Expected a JSON object in line {len(results)}, found {type(results[-1]).__name__}.", self
+                )
+        return results
+
+    def require(self, *statuses: int) -> Answer:
+        """Return the answer if it has one of ``statuses`` (200 by default); otherwise raise ``Failed``."""
+        if self.status not in (statuses or (200,)):
+            expected = " or ".join(map(str, statuses or (200,)))
+            raise Failed(f"Expected status {expected}, found {self.status}.", self)
+        return self
+
+    def conforms(self, name: str) -> Any:
+        """Return the document of a response with status 200 that has the form ``name``; otherwise raise ``Failed``."""
+        document = self.require().document()
+        if (problem := forms.problem(document, name)) is not None:
+            raise Failed(problem, self)
+        return document
+
+    def shown(self, secrets: list[str]) -> str:
+        """Return request and response as text for people, with secrets masked and the body shortened."""
+        told = (f"{name}: {value}" for name, value in self.headers.items() if name.lower() in _TOLD_HEADERS)
+        body = self.body[: 2 * _MOST_SHOWN].decode("utf-8", "replace")
+        body = _SECRET_FIELD.sub(rf'\1"{MASK}"', scrub(body, secrets))
+        body = f"{body[:_MOST_SHOWN]}..." if len(body) > _MOST_SHOWN or len(self.body) > 2 * _MOST_SHOWN else body
+        lines = [f"> {self.asked}", f"< {self.status}", *(f"< {header}" for header in told)]
+        lines += (f"< {line}" for line in body.splitlines())
+        return "\n".join(printable(scrub(line, secrets)) for line in lines)
+
+
+_TOLD_HEADERS = frozenset(
+    (
+        *("content-type", "content-length", "content-range", "delta-table-version", "delta-sharing-capabilities"),
+        *("fileidhash", "etag", "accept-ranges", "www-authenticate", "location", "allow"),
+    )
+)
+
+
+class Server:
+    """Requests to the server of a profile. Responses to equal requests are kept, unless they are requested ``fresh``.
+
+    ``share`` limits what is looked at to one share. ``latest`` is the last response that a check has seen.
+    """
+
+    def __init__(self, profile: Profile, options: ReadOptions | None = None, share: str | None = None) -> None:
+        self.profile = profile
+        self.latest: Answer | None = None
+        self._only = share
+        self._options = options or ReadOptions()
+        self._transport = Transport(profile, self._options)
+        self._sessions = Sessions()
+        self._kept: dict[object, Answer] = {}
+        self._found: dict[object, Any] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+        self._sessions.close()
+
+    def shown(self, answer: Answer) -> str:
+        """Return request and response as text for people, with secrets masked."""
+        return answer.shown(self._transport.secrets())
+
+    # --- requests ---
+
+    def get(self, *path: str, params: Mapping[str, object] | None = None, fresh: bool = False, **more: Any) -> Answer:
+        """Send a GET request to ``path``, as segments below the endpoint. ``more`` are parameters of ``ask``."""
+        return self.ask("GET", path, params=params, fresh=fresh, **more)
+
+    def post(self, *path: str, body: object = None, fresh: bool = False, **more: Any) -> Answer:
+        """Send a POST request with ``body`` as JSON (an empty object by default)."""
+        return self.ask("POST", path, body=msgspec.json.encode({} if body is None else body), fresh=fresh, **more)
+
+    def ask(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        fresh: bool = False,
+        anonymous: bool = False,
+        catalog: bool = False,
+    ) -> Answer:
+        """Send a request with the credentials of the profile, or ``anonymous``, to the endpoint or to the Iceberg
+        ``catalog``."""
+        query = {name: str(value) for name, value in (params or {}).items()}
+        asked = f"{method} {'/'.join(path)}{'?' if query else ''}{urlencode(query)}"
+        key = (asked, tuple(sorted((headers or {}).items())), body, anonymous, catalog)
+        if fresh or key not in self._kept:
+            request = Request(
+                method=method,
+                path=path,
+                doing=asked,
+                params=query,
+                headers=headers or {},
+                body=body,
+                to_catalog=catalog,
+            )
+            response, content = self._transport.ask(request, anonymous=anonymous)
+            told = "".join(f" {name}={value}" for name, value in (headers or {}).items() if name != "Authorization")
+            told += f" {body.decode()}" if body is not None else ""
+            self._kept[key] = Answer(f"{asked}{told}", response.status, response.headers, content)
+        self.latest = self._kept[key]
+        return self.latest
+
+    def fetch(self, url: str, method: str = "GET", **headers: str) -> Answer:
+        """Request the file at a pre-signed URL, without credentials and redirects. ``_`` in the name of a header
+        stands for ``-``."""
+        asked = f"{method} {safe_url(url)}"
+        here = self._transport.is_here
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        told = "".join(f" {name}={value}" for name, value in sent.items())
+
+        def attempt() -> Answer:
+            reach = Allowed(http=self.profile.endpoint.startswith("http:"), loopback=here).reach(url)
+            limits = RequestLimits(self._options, Deadline(None), asked, None, reach=reach)
+            with self._sessions.ask(method, url, limits, {"Accept-Encoding": "identity", **sent}) as response:
+                body = b"".join(body_chunks(response, asked, limit=_MOST_FILE_BYTES))
+                return Answer(f"{asked}{told}", response.status, response.headers, body)
+
+        self.latest = Tries(self._options).call(attempt)
+        return self.latest
+
+    # --- what the profile may see ---
+
+    def found(self, key: object, find: Callable[[], ObjectT]) -> ObjectT:
+        """Return ``find()``, called once for each ``key``."""
+        if key not in self._found:
+            self._found[key] = find()
+        result: ObjectT = self._found[key]
+        return result
+
+    def pages(self, *path: str, params: Mapping[str, object] | None = None) -> Iterator[Answer]:
+        """Yield the pages of a listing, each with status 200."""
+        token: object = None
+        for _ in range(MOST_PAGES):
+            wanted = {**(params or {}), **({"pageToken": token} if token else {})}
+            answer = self.get(*path, params=wanted).require()
+            yield answer
+            document = answer.document()
+            token = document.get("nextPageToken") if isinstance(document, dict) else None
+            if not token:
+                return
+        raise Failed(f"Expected a last page after {MOST_PAGES} pages, found one more nextPageToken.", self.latest)
+
+    def items(self, *path: str, params: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """Return the items of all pages of a listing; ``NotOffered`` if the server has no such API."""
+        answer = self.get(*path, params=params)
+        if answer.status in ABSENT:
+            raise NotOffered(f"{answer.asked} has status {answer.status}.")
+        results: list[dict[str, Any]] = []
+        for page in self.pages(*path, params=params):
+            document = page.document()
+            listed = document.get("items") if isinstance(document, dict) else None
+            if not isinstance(listed or [], list) or not all(isinstance(item, dict) for item in listed or []):
+                raise Failed("Expected objects in 'items', found something else.", page)
+            results += listed or []
+        return results
+
+    def shares(self) -> list[str]:
+        """Return the names of the shares that are checked."""
+        names = [str(item.get("name")) for item in self.items("shares")]
+        if self._only is not None:
+            names = [name for name in names if name.lower() == self._only.lower()]
+        if not names:
+            raise NotTestable("The profile would need a share.")
+        return names
+
+    def schemas(self) -> list[tuple[str, str]]:
+        """Return the names of share and schema of each schema."""
+        found = [
+            (share, str(item.get("name"))) for share in self.shares() for item in self.items("shares", share, "schemas")
+        ]
+        if not found:
+            raise NotTestable("The share would need a schema.")
+        return found
+
+    def assets(self, kind: str) -> list[dict[str, Any]]:
+        """Return the listed objects of a kind ("tables", "volumes"), at most ``MOST_TABLES``; ``NotOffered`` if the
+        server has no such listing, ``NotTestable`` if it is empty."""
+
+        def find() -> list[dict[str, Any]]:
+            results: list[dict[str, Any]] = []
+            for share, schema in self.schemas():
+                listed = self.items("shares", share, "schemas", schema, kind)
+                results += ({**item, "share": share, "schema": schema} for item in listed)
+                if len(results) >= MOST_TABLES:
+                    break
+            return results[:MOST_TABLES]
+
+        results = self.found(("assets", kind), find)
+        if not results:
+            raise NotTestable(f"The share would need {kind}.")
+        return results

@@ -1,0 +1,62 @@
+"""The forms of responses, from the OpenAPI description of the protocols in ``openapi.yaml``."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from delta_sharing_client import optional
+
+_BASE = "urn:delta-sharing"
+
+
+@functools.cache
+def description(*, strict: bool = False) -> Any:
+    """Return the OpenAPI description, in which each reference is absolute.
+
+    It allows unknown fields, because specifications and servers add some; with ``strict``, it does not.
+    """
+    yaml = optional.load("yaml", "conformance")
+    text = (Path(__file__).parent / "openapi.yaml").read_text("utf-8").replace('"#/', f'"{_BASE}#/')
+    content = yaml.safe_load(text)
+    return content if strict else _open(content)
+
+
+def validator(schema: Any, *, strict: bool = False) -> Any:
+    """Return a ``jsonschema`` validator for a schema, which may refer to the description."""
+    jsonschema, referencing = optional.load("jsonschema", "conformance"), optional.load("referencing", "conformance")
+    draft = optional.load("referencing.jsonschema", "conformance").DRAFT202012
+    registry = referencing.Registry().with_resource(_BASE, draft.create_resource(description(strict=strict)))
+    return jsonschema.Draft202012Validator(schema, registry=registry)
+
+
+@functools.cache
+def form(name: str, *, strict: bool = False) -> Any:
+    """Return the validator for the schema called ``name`` in the description."""
+    return validator({"$ref": f"{_BASE}#/components/schemas/{name}"}, strict=strict)
+
+
+def problem(document: object, name: str) -> str | None:
+    """Return how ``document`` differs from the schema called ``name``, as one sentence; ``None`` if it does not."""
+    error = optional.load("jsonschema", "conformance").exceptions.best_match(form(name).iter_errors(document))
+    if error is None:
+        return None
+    place = error.json_path.removeprefix("$").removeprefix(".") or "The document"
+    # The message of the library contains the value, which may be a whole document.
+    if error.validator == "required":
+        missing = [field for field in error.validator_value if field not in error.instance]
+        return f"{place} lacks {', '.join(missing)}."
+    value = json.dumps(error.instance)
+    shown = value if len(value) <= 80 else f"{value[:80]}..."
+    return f"{place} is {shown}, which violates {error.validator}: {json.dumps(error.validator_value)[:120]}."
+
+
+def _open(part: Any) -> Any:
+    if isinstance(part, dict):
+        kept = {name: _open(value) for name, value in part.items()}
+        if kept.get("additionalProperties") is False:
+            del kept["additionalProperties"]
+        return kept
+    return [_open(each) for each in part] if isinstance(part, list) else part

@@ -1,0 +1,131 @@
+"""Runs the checks against the server of a profile."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+
+from delta_sharing_client.checks import listing_checks
+from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
+from delta_sharing_client.checks.checked_server import Server
+from delta_sharing_client.checks.conformance_report import ConformanceReport, Result, clean
+from delta_sharing_client.errors import AuthError, DeltaSharingError, NotFoundError, UsageError
+from delta_sharing_client.options import ReadOptions
+from delta_sharing_client.protocol.profile import Profile, ProfileSource
+from delta_sharing_client.redact import safe_url
+
+# Importing these modules registers their checks.
+MODULES = (listing_checks,)
+
+
+def conformance(
+    profile: ProfileSource = None,
+    *,
+    share: str | None = None,
+    only: Sequence[str] | None = None,
+    options: ReadOptions | None = None,
+    progress: Callable[[Check], object] | None = None,
+) -> ConformanceReport:
+    """Check the server of ``profile`` against the Delta Sharing and OpenSharing protocols; the requests only read.
+
+    Parameters
+    ----------
+    profile:
+        The profile, as for ``SharingClient``.
+    share:
+        Look only at this share; by default, at all that the profile may see.
+    only:
+        Run only these checks: ``tables``, ``volumes``, ``skills``, ``models``, ``iceberg``, names of levels, or ids of
+        checks.
+    options:
+        Time limits, proxy and certificates.
+    progress:
+        A function that gets each check before it runs.
+
+    Returns
+    -------
+    ConformanceReport
+        One result for each check.
+
+    Raises
+    ------
+    UsageError
+        If ``only`` has an unknown word.
+    AuthError, TransportError
+        If the server refuses the profile, or cannot be reached.
+    NotFoundError
+        If ``share`` is not shared.
+    """
+    checks = selected(only)
+    loaded = Profile.load(profile, options)
+    server = Server(loaded, options, share)
+    try:
+        _require_access(server, share)
+        results = []
+        for one in checks:
+            if progress is not None:
+                progress(one)
+            results.append(result_of(one, server))
+        return ConformanceReport(safe_url(loaded.endpoint), tuple(results), dt.datetime.now(dt.timezone.utc))
+    finally:
+        server.close()
+
+
+def all_checks() -> list[Check]:
+    """Return all checks, level by level."""
+    levels = list(Level)
+    return sorted(CHECKS.values(), key=lambda one: levels.index(one.level))
+
+
+def selected(only: Sequence[str] | None) -> list[Check]:
+    """Return the checks whose level, subject or id is in ``only``; all checks for ``None``. Raises ``UsageError`` for
+    an unknown word."""
+    checks = all_checks()
+    if only is None:
+        return checks
+    known = dict.fromkeys(word for level in Level for word in (level.subject, level.text))
+    ids = {one.id for one in checks}
+    for word in only:
+        if word not in known and word not in ids:
+            raise UsageError(
+                f"Expected what to check as one of {', '.join(known)}, or the id of a check; found {word!r}."
+            )
+    return [one for one in checks if {one.id, one.level.text, one.level.subject} & set(only)]
+
+
+def result_of(one: Check, server: Server) -> Result:
+    """Run one check."""
+    server.latest = None
+    try:
+        one.run(server)
+    except NotOffered as told:
+        return Result(one, Outcome.NOT_OFFERED, clean(str(told)))
+    except NotTestable as told:
+        return Result(one, Outcome.NOT_TESTABLE, clean(str(told)))
+    except Failed as failure:
+        answer = failure.answer or server.latest
+        return Result(one, Outcome.FAILS, clean(str(failure)), server.shown(answer) if answer else "")
+    except DeltaSharingError as error:
+        return Result(one, Outcome.FAILS, clean(str(error)), server.shown(server.latest) if server.latest else "")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        # A response with another form than the check reads; the checks of forms say more.
+        found = server.shown(server.latest) if server.latest else ""
+        return Result(one, Outcome.FAILS, "The response does not have the form that the specification says.", found)
+    return Result(one, Outcome.HOLDS)
+
+
+def _require_access(server: Server, share: str | None) -> None:
+    answer = server.get("shares")
+    if answer.status in (401, 403):
+        raise AuthError(
+            f"The server refused the profile's credentials ({answer.status}); ask the data provider for a new profile.",
+            status=answer.status,
+        )
+    if share is None:
+        return
+    try:
+        names = [str(item.get("name")) for item in server.items("shares")]
+    except (Failed, NotOffered):
+        return
+    if share.lower() not in map(str.lower, names):
+        raise NotFoundError(f"The share '{share}' is not shared with this profile.", status=404)

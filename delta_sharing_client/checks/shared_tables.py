@@ -1,0 +1,129 @@
+"""A table of the server that is checked: its raw responses in both formats, and what it can be used to check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from delta_sharing_client.checks.check import Failed, NotTestable
+from delta_sharing_client.checks.checked_server import Answer, Server
+
+CAPABILITIES = "delta-sharing-capabilities"
+# What a client of everything says; servers refuse tables whose features a request does not name.
+FEATURES = (
+    "deletionvectors,columnmapping,timestampntz,typewidening,typewidening-preview,variant,variant-preview,"
+    "variantshredding,variantshredding-preview,v2checkpoint,vacuumprotocolcheck,catalogmanaged,materializepartitioncolumns"
+)
+PARQUET = {CAPABILITIES: "responseformat=parquet"}
+DELTA = {CAPABILITIES: f"responseformat=delta;readerfeatures={FEATURES}"}
+
+
+class SharedTable:
+    """A shared table, with its responses. A response that the server refuses is an answer, too."""
+
+    def __init__(self, server: Server, share: str, schema: str, name: str) -> None:
+        self.server = server
+        self.names = (share, schema, name)
+        self.path = ("shares", share, "schemas", schema, "tables", name)
+
+    def __str__(self) -> str:
+        return ".".join(self.names)
+
+    def metadata(self, headers: dict[str, str] = DELTA, **params: object) -> Answer:
+        """Return the response of "Query Table Metadata"."""
+        return self.server.get(*self.path, "metadata", headers=headers, params=params)
+
+    def query(self, headers: dict[str, str] = DELTA, *, fresh: bool = False, **body: object) -> Answer:
+        """Return the response of "Read Data from a Table"."""
+        return self.server.post(*self.path, "query", headers=headers, body=body, fresh=fresh)
+
+    def changes(self, headers: dict[str, str] = DELTA, **params: object) -> Answer:
+        """Return the response of "Read Change Data Feed from a Table"."""
+        return self.server.get(*self.path, "changes", headers=headers, params=params)
+
+    def version(self) -> int:
+        """Return the current version."""
+        answer = self.server.get(*self.path, "version").require()
+        text = answer.headers.get("Delta-Table-Version", "")
+        if not text.isascii() or not text.isdigit():
+            raise Failed("Expected the header 'Delta-Table-Version' with a number.", answer)
+        return int(text)
+
+    def files(self, headers: dict[str, str] = DELTA, **body: object) -> list[dict[str, Any]]:
+        """Return the contents of the "file" lines of a query."""
+        answer = self.server.post(*self.path, "query", headers=headers, body=body)
+        return [line["file"] for line in answer.require().lines() if "file" in line]
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """The table's protocol as in its log, from the response in delta format."""
+        return self._line("protocol", "deltaProtocol")
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The table's metadata as in its log, from the response in delta format."""
+        return self._line("metaData", "deltaMetadata")
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table's properties."""
+        found = self.details.get("configuration")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """The fields of the table's schema."""
+        fields: list[dict[str, Any]] = json.loads(self.details["schemaString"])["fields"]
+        return fields
+
+    def _line(self, name: str, inner: str) -> dict[str, Any]:
+        answer = self.metadata().require()
+        for line in answer.lines():
+            found = line.get(name)
+            if isinstance(found, dict) and isinstance(found.get(inner), dict):
+                result: dict[str, Any] = found[inner]
+                return result
+        raise Failed(f"Expected a line with {name}.{inner}, found none.", answer)
+
+
+def tables(server: Server) -> list[SharedTable]:
+    """Return the shared tables, at most ``MOST_TABLES``."""
+    return server.found(
+        "tables",
+        lambda: [
+            SharedTable(server, item["share"], item["schema"], str(item.get("name")))
+            for item in server.assets("tables")
+        ],
+    )
+
+
+def table_with(server: Server, need: str, fits: Callable[[SharedTable], object]) -> SharedTable:
+    """Return the first table for which ``fits`` is true; ``NotTestable`` with ``need`` ("a table with two files") if
+    there is none. A table that the server does not serve as expected does not fit."""
+
+    def find() -> SharedTable | None:
+        for table in tables(server):
+            try:
+                if fits(table):
+                    return table
+            except (Failed, KeyError, TypeError, ValueError, AttributeError, IndexError):
+                continue
+        return None
+
+    found = server.found(("table", need), find)
+    if found is None:
+        raise NotTestable(f"The share would need {need}.")
+    return found
+
+
+def readable(server: Server) -> SharedTable:
+    """Return a table whose files the server gives."""
+    return table_with(server, "a table with a file that is read by URL", lambda table: table.files())
+
+
+def plain(server: Server) -> SharedTable:
+    """Return a table with a file that the parquet format can represent."""
+    return table_with(
+        server, "a table with a file that parquet format can represent", lambda table: table.files(PARQUET)
+    )
