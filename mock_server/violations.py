@@ -1,4 +1,4 @@
-"""Violations of the protocols: for each check of ``delta-sharing conformance``, a server that breaks its sentence alone.
+"""Violations of the protocols: a server that breaks the sentence of one check of ``delta-sharing conformance`` alone.
 
 The fault ``break-ID`` is the violation for the check called ``ID``. It changes requests before the server reads them,
 or complete responses, so that the rest of the server stays as it is. The modules ``broken_*`` have the rows.
