@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from delta_sharing_client.assets.model import ModelVersion as ModelVersion
     from delta_sharing_client.assets.skill import Skill as Skill
     from delta_sharing_client.assets.volume import Volume as Volume
+    from delta_sharing_client.checks.conformance_report import ConformanceReport as ConformanceReport
+    from delta_sharing_client.checks.run import conformance as conformance
     from delta_sharing_client.client import SharingClient as SharingClient
     from delta_sharing_client.delta.actions import Protocol as Protocol
     from delta_sharing_client.errors import AuthError as AuthError
@@ -109,6 +111,8 @@ _HOMES = {
     "delta_sharing_client.assets.model": ("Model", "ModelVersion"),
     "delta_sharing_client.assets.skill": ("Skill",),
     "delta_sharing_client.assets.volume": ("Volume",),
+    "delta_sharing_client.checks.conformance_report": ("ConformanceReport",),
+    "delta_sharing_client.checks.run": ("conformance",),
     "delta_sharing_client.client": ("SharingClient",),
     "delta_sharing_client.errors": (
         "AuthError",

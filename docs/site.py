@@ -55,6 +55,7 @@ API = {
         "Progress",
     ),
     "Copies": ("Replica", "Follow", "FollowedChanges"),
+    "Checks of a server": ("conformance", "ConformanceReport"),
     "Filters": ("col", "ColumnBuilder", "Expression"),
     "In one call": re.compile("load_|get_|scan_|sql|attach|.*_spark_jar"),
     "Choices": ("AccessMode", "FileIdHash", "InvalidText", "ResponseFormat", "TableFormat", "VariantAs"),

@@ -31,6 +31,7 @@ MAX_POSITIONAL = 7
 COMMAND_LINES = (
     "delta_sharing_client/cli/asset_files.py",
     "delta_sharing_client/cli/commands.py",
+    "delta_sharing_client/cli/provider_checks.py",
     "mock_server/command.py",
 )
 # Modules that only one module of their own directory imports, and why each has its own subject.
@@ -68,7 +69,6 @@ NOUNS_WITH_ONE_READER = {
     "storage/server_urls.py": "one of the places: files behind URLs that the server signs",
     "storage/signing.py": "a specification: AWS Signature Version 4",
     "checks/forms.py": "the OpenAPI description; checked_server.py has the responses",
-    "checks/conformance_report.py": "what a run returns, in its formats; run.py makes it",
     "spark/push_down.py": "the Java classes in the driver, and the check that they work",
     "spark/file_rows.py": "files of an asset as rows; datasource.py has Spark's interface",
 }
@@ -163,7 +163,7 @@ def test_every_public_name_has_a_docstring() -> None:
 # Members that need not document errors: they fail only for arguments of a wrong type, or, for assets, the class
 # documents the errors of the first use of an attribute.
 RAISES_NOTHING = re.compile(
-    r"\w+Error\.|Scan(?:Report)\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
+    r"\w+Error\.|Scan(?:Report)\.|ConformanceReport\.|Partition\.(?:files|schema)|\w+\.(?:limit_rows|report)$|SharingClient\.close"
     r"|Profile\.(?:expiration_time|reread)|Table\.full_name"
     r"|(?:Volume|Model|ModelVersion|Skill)\.(?:allowed_tools|comment|compatibility|description|facts|id|license"
     r"|metadata|name|run_id|schema|share|share_id|source|status|storage_location)$"

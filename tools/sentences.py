@@ -3,9 +3,9 @@ with OpenSharing's TABLES.md, or with its OVERVIEW.md, VOLUMES.md, AGENT_SKILLS.
 
 The texts are not copied here. ``sentences.md`` (Delta Sharing) and ``open_sharing*.md`` identify each sentence by
 section, number and hash, and add who is bound, a short summary, and the tests that fail if the sentence is not
-followed. The program compares texts and tables, and lists changed sections and new or removed sentences. ``--write``
-updates numbers and hashes, and leaves the summary of a new sentence empty; ``test_sentences.py`` fails until the
-summary is written.
+followed (``check:ID`` is a check of the conformance kit). The program compares texts and tables, and lists changed
+sections and new or removed sentences. ``--write`` updates numbers and hashes, and leaves the summary of a new
+sentence empty; ``test_sentences.py`` fails until the summary is written.
 """
 
 from __future__ import annotations

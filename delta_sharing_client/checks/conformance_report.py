@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import html
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
@@ -14,7 +15,8 @@ from delta_sharing_client import __version__
 from delta_sharing_client.checks.check import Check, Level, Outcome
 from delta_sharing_client.redact import printable
 
-FORMATS = ("text", "json", "junit", "html")
+# What XML 1.0 allows in no form, section 2.2.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +51,14 @@ class ConformanceReport:
         held``, ``not offered``, or ``not testable``."""
         return {level.text: _claim(outcomes) for level, outcomes in self._by_level()}
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """Return the report for a terminal."""
         lines = [f"{self.endpoint}, {self.time:%Y-%m-%d %H:%M} UTC, delta-sharing-client {__version__}", ""]
         for level, outcomes in self._by_level():
             counts = collections.Counter(outcome.value for outcome in outcomes)
-            told = ", ".join(f"{counts[one.value]} {one.value}" for one in Outcome if counts[one.value])
+            told = ", ".join(
+                f"{counts[one.value]} {_verb(one, counts[one.value])}" for one in Outcome if counts[one.value]
+            )
             lines.append(f"{level.text:<20} {_claim(outcomes):<24} {told}")
         for outcome in (Outcome.FAILS, Outcome.NOT_OFFERED, Outcome.NOT_TESTABLE):
             for result in self.results:
@@ -62,10 +66,11 @@ class ConformanceReport:
                     lines += ["", f"{outcome.value.upper()}  {result.check.id}", f"  {result.check.statement}"]
                     lines += [f"  ({result.check.source})", f"  {result.reason}"]
                     lines += (f"    {line}" for line in result.exchange.splitlines())
-        told = f"{len(self.failed)} of {len(self.results)} checks fail" if self.failed else "No check fails"
+        failed = len(self.failed)
+        told = f"{failed} of {len(self.results)} checks {_verb(Outcome.FAILS, failed)}" if failed else "No check fails"
         return "\n".join([*lines, "", f"{told}.", ""])
 
-    def json(self) -> str:
+    def to_json(self) -> str:
         """Return the report as a JSON object with ``endpoint``, ``time``, ``version``, ``levels`` and ``checks``."""
         return json.dumps(
             {
@@ -89,7 +94,7 @@ class ConformanceReport:
             indent=2,
         )
 
-    def junit(self) -> str:
+    def to_junit(self) -> str:
         """Return the report as JUnit XML: a suite for each level, in which what is not testable is skipped."""
         root = ElementTree.Element("testsuites", name=f"conformance of {self.endpoint}")
         for level, outcomes in self._by_level():
@@ -112,9 +117,9 @@ class ConformanceReport:
                 elif result.outcome is not Outcome.HOLDS:
                     ElementTree.SubElement(case, "skipped", message=f"{result.outcome.value}: {result.reason}")
         ElementTree.indent(root)
-        return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+        return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", ElementTree.tostring(root, encoding="unicode")) + "\n"
 
-    def html(self) -> str:
+    def to_html(self) -> str:
         """Return the report as one HTML page, which loads nothing."""
         rows = "".join(
             f'<tr class="{result.outcome.name.lower()}"><td>{result.outcome.value}<td><code>{result.check.id}</code>'
@@ -134,6 +139,10 @@ class ConformanceReport:
             outcomes = [result.outcome for result in self.results if result.check.level is level]
             if outcomes:
                 yield level, outcomes
+
+
+def _verb(outcome: Outcome, count: int) -> str:
+    return outcome.value.removesuffix("s") if count > 1 else outcome.value
 
 
 def _claim(outcomes: list[Outcome]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from delta_sharing_client.checks import listing_checks
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
@@ -24,7 +24,6 @@ def conformance(
     share: str | None = None,
     only: Sequence[str] | None = None,
     options: ReadOptions | None = None,
-    progress: Callable[[Check], object] | None = None,
 ) -> ConformanceReport:
     """Check the server of ``profile`` against the Delta Sharing and OpenSharing protocols; the requests only read.
 
@@ -39,8 +38,6 @@ def conformance(
         checks.
     options:
         Time limits, proxy and certificates.
-    progress:
-        A function that gets each check before it runs.
 
     Returns
     -------
@@ -57,18 +54,23 @@ def conformance(
         If ``share`` is not shared.
     """
     checks = selected(only)
-    loaded = Profile.load(profile, options)
-    server = Server(loaded, options, share)
+    server = opened(profile, options, share)
     try:
-        _require_access(server, share)
-        results = []
-        for one in checks:
-            if progress is not None:
-                progress(one)
-            results.append(result_of(one, server))
-        return ConformanceReport(safe_url(loaded.endpoint), tuple(results), dt.datetime.now(dt.timezone.utc))
+        results = tuple(result_of(one, server) for one in checks)
     finally:
         server.close()
+    return ConformanceReport(safe_url(server.profile.endpoint), results, dt.datetime.now(dt.timezone.utc))
+
+
+def opened(profile: ProfileSource, options: ReadOptions | None = None, share: str | None = None) -> Server:
+    """Return the server of ``profile``, for which it must be valid. Raises the errors of ``conformance``."""
+    server = Server(Profile.load(profile, options), options, share)
+    try:
+        _require_access(server, share)
+    except BaseException:
+        server.close()
+        raise
+    return server
 
 
 def all_checks() -> list[Check]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 import delta_sharing_client
-from delta_sharing_client.cli import asset_files, shares
+from delta_sharing_client.cli import asset_files, provider_checks, shares
 from delta_sharing_client.cli.program import (
     JsonOption,
     ProfileOption,
@@ -119,7 +119,7 @@ def root(
 
 # === Listing ===
 
-for _name, _command in (*shares.COMMANDS.items(), *asset_files.COMMANDS.items()):
+for _name, _command in (*shares.COMMANDS.items(), *asset_files.COMMANDS.items(), *provider_checks.COMMANDS.items()):
     app.command(_name)(_command)
 
 profile_app = Program(help="Get and look at profiles.")

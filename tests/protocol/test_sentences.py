@@ -18,6 +18,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.checks.run import all_checks
 from delta_sharing_client.delta.actions import Protocol
 from mock_server.running import RunningServer
 from mock_server.table_writer import TableWriter
@@ -29,6 +30,7 @@ PROTOCOLS = sentences.PROTOCOLS
 LINES = [
     line for protocol in PROTOCOLS for line in protocol.table.read_text().splitlines() if sentences.ROW.match(line)
 ]
+CHECKS = {check.id for check in all_checks()}
 LEAVES = ("column", "literal")
 
 
@@ -42,6 +44,9 @@ def test_every_line_of_a_table_names_existing_tests(line: str) -> None:
     assert who.strip() in ("client", "server", "both")
     assert named
     for name in named:
+        if name.startswith("check:"):
+            assert name.removeprefix("check:") in CHECKS, name
+            continue
         path, _, function = name.partition("::")
         assert (ROOT / path).is_file(), path
         assert not function or function in _functions(ROOT / path), name
