@@ -30,8 +30,10 @@ MOST_TABLES = 50
 MOST_PAGES = 1000
 _MOST_FILE_BYTES = 64 * 1024 * 1024
 _MOST_SHOWN = 1000
+_MOST_MASKED = 256 * 1024
 _SECRET_FIELD = re.compile(
-    r'("(?!nextPageToken")[^"]*(?:token|secret|sas|access-?key|password|signature)[^"]*"\s*:\s*)"[^"]*"', re.IGNORECASE
+    r'("(?!nextPageToken")[^"]*(?:token|secret|sas|access-?key|password|signature)[^"]*"\s*:\s*)"(?:[^"\\]|\\.)*\\?(?:"|\Z)',
+    re.IGNORECASE,
 )
 
 
@@ -86,12 +88,16 @@ class Answer:
     def shown(self, secrets: list[str]) -> str:
         """Return request and response as text for people, with secrets masked and the body shortened."""
         told = (f"{name}: {value}" for name, value in self.headers.items() if name.lower() in _TOLD_HEADERS)
-        body = self.body[: 2 * _MOST_SHOWN].decode("utf-8", "replace")
-        body = _SECRET_FIELD.sub(rf'\1"{MASK}"', scrub(body, secrets))
-        body = f"{body[:_MOST_SHOWN]}..." if len(body) > _MOST_SHOWN or len(self.body) > 2 * _MOST_SHOWN else body
-        lines = [f"> {self.asked}", f"< {self.status}", *(f"< {header}" for header in told)]
-        lines += (f"< {line}" for line in body.splitlines())
-        return "\n".join(printable(scrub(line, secrets)) for line in lines)
+        # Masked before it is cut, so that no part of a secret is left.
+        body = _masked(self.body[:_MOST_MASKED].decode("utf-8", "replace"), secrets)
+        body = f"{body[:_MOST_SHOWN]}..." if len(body) > _MOST_SHOWN else body
+        lines = [f"> {_masked(self.asked, secrets)}", f"< {self.status}"]
+        lines += (f"< {_masked(line, secrets)}" for line in (*told, *body.splitlines()))
+        return "\n".join(map(printable, lines))
+
+
+def _masked(text: str, secrets: list[str]) -> str:
+    return _SECRET_FIELD.sub(rf'\1"{MASK}"', scrub(text, secrets))
 
 
 _TOLD_HEADERS = frozenset(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 
 import pytest
 
 import mock_server
 from delta_sharing_client.checks.check import Outcome
+from delta_sharing_client.checks.checked_server import Answer
 from delta_sharing_client.checks.run import all_checks, conformance
+from delta_sharing_client.redact import scrub
 from mock_server.running import RunningServer
 from mock_server.violations import VIOLATIONS
 
+# A secret in JSON that is not masked.
+SECRET = re.compile(r'"(?:accessKeyId|secretAccessKey|sessionToken|sasToken|oauthToken|refreshToken)":\s*"(?!\*\*\*)')
 IDS = [check.id for check in all_checks()]
 
 
@@ -47,3 +53,16 @@ def test_violation_fails_its_check_and_no_other(server: RunningServer, name: str
 
     assert {result.check.id: result.reason for result in report.failed}.keys() == {name}
     assert {result.outcome for result in report.results} == {Outcome.HOLDS, Outcome.FAILS}
+    text = report.to_text()
+    assert scrub(text, [server.profile["bearerToken"]]) == text
+    assert SECRET.findall(text) == []
+
+
+def test_secrets_of_a_response_are_masked_wherever_it_ends() -> None:
+    secret = "kY7" + "x" * 60
+    body = json.dumps(
+        {"awsTempCredentials": {"secretAccessKey": f'{secret}"{secret}'}, "url": f"https://h/f?sig={secret}"}
+    )
+    for end in range(len(body) + 1):
+        assert secret[:8] not in Answer(f"POST x {body[:end]}", 200, {}, body[:end].encode()).shown([])
+    assert secret not in Answer("POST x", 200, {}, body.replace("x", "x" * 10_000).encode()).shown([])
