@@ -14,6 +14,7 @@ from sqlglot import exp
 from delta_sharing_client import optional
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import OutOfMemoryError, UsageError
+from delta_sharing_client.limited_reads import stopped_by_end
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.table import SharedTable
 
@@ -28,6 +29,18 @@ _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 _SHOW_TABLES = re.compile(r"\s*SHOW\s+(ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(\w*)", re.DOTALL)
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "DESC", "SUMMARIZE")
+# The settings keep SQL from accessing anything but shared tables. The last one prevents changes to the others.
+_CONFINEMENT = (
+    "SET streaming_buffer_size = '1MB'",
+    "SET temp_directory = ''",
+    "SET memory_limit = '1GB'",
+    "SET python_enable_replacements = false",
+    "SET home_directory = 'none'",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -35,6 +48,26 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection: duckdb.DuckDBPyConnection = optional.load("duckdb", "duckdb").connect()
     connection.execute("SET TimeZone = 'UTC'")
     return connection
+
+
+@contextlib.contextmanager
+def confined(client: SharingClient) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a confined connection to DuckDB, whose queries end with the call (``limited_reads.ENDING``). Errors in the
+    block are those of ``errors_of``."""
+    with contextlib.closing(connect()) as connection, stopped_by_end(connection.interrupt):
+        confine(connection)
+        with errors_of(client):
+            yield connection
+
+
+def confine(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let SQL on ``connection`` read no file, address, extension or Python object, and change no setting."""
+    # Which settings have folders of this machine differs between releases.
+    folders = connection.execute("SELECT name FROM duckdb_settings() WHERE suffix(name, '_directory') AND value <> ''")
+    for (name,) in folders.fetchall():
+        connection.execute(f"SET {name} = 'none'")
+    for statement in _CONFINEMENT:
+        connection.execute(statement)
 
 
 def relation(

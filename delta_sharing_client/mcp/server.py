@@ -22,8 +22,9 @@ from pydantic import ValidationError
 from delta_sharing_client import __version__
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import DeltaSharingError
+from delta_sharing_client.limited_reads import ENDING, Ending
 from delta_sharing_client.local_paths import expanded
-from delta_sharing_client.mcp.limits import ENDING, NOTE, Ending, Limits, marked
+from delta_sharing_client.mcp.limits import NOTE, Limits, marked
 from delta_sharing_client.mcp.scope import EVERYTHING, Scope, ScopedClient
 from delta_sharing_client.mcp.tools import Tools
 from delta_sharing_client.options import ReadOptions

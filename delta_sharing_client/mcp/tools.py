@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client import optional, queries, search
@@ -13,23 +12,13 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.columns import ColumnPath, resolve_columns
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
-from delta_sharing_client.mcp.limits import (
-    Allowance,
-    Limits,
-    check_offset,
-    page,
-    rows_result,
-    shortened,
-    stopped_by_end,
-)
-from delta_sharing_client.options import HEAD_ROWS, ReadOptions
+from delta_sharing_client.limited_reads import Allowance, LimitedScan, PlannedScan
+from delta_sharing_client.mcp.limits import MB, Limits, check_offset, page, rows_result, shortened
+from delta_sharing_client.options import HEAD_ROWS
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
-from delta_sharing_client.plan.tasks import Plan, ScanPlan
 from delta_sharing_client.protocol.asset_kinds import KINDS, SKILL, AssetRef
 from delta_sharing_client.protocol.names import AssetName
-from delta_sharing_client.run.batches import Batches
-from delta_sharing_client.scans import Scan
 from delta_sharing_client.sources.contents import assets_in, shares_to_list
 from delta_sharing_client.sources.traits import Trait, lack
 
@@ -46,61 +35,6 @@ MOST_TEXT = 64_000
 # The part of a result's characters that a list may take; the rest is for other facts.
 _LIST_SHARE = 0.8
 _TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
-# The settings keep SQL from accessing anything but shared tables. The last one prevents changes to the others.
-_CONFINEMENT = (
-    "SET streaming_buffer_size = '1MB'",
-    "SET temp_directory = ''",
-    "SET memory_limit = '1GB'",
-    "SET python_enable_replacements = false",
-    "SET home_directory = 'none'",
-    "SET autoinstall_known_extensions = false",
-    "SET autoload_known_extensions = false",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class LimitedScan(Scan):
-    """A scan that takes its bytes from ``allowance`` before it reads."""
-
-    allowance: Allowance
-
-    @classmethod
-    def of(cls, scan: Scan, allowance: Allowance) -> LimitedScan:
-        """Return ``scan`` with an allowance."""
-        settings = {field.name: getattr(scan, field.name) for field in dataclasses.fields(scan)}
-        return cls(**settings, allowance=allowance)
-
-    def _stream(self, options: ReadOptions | None = None) -> Plan:
-        # Only a complete listing shows how many bytes the read downloads.
-        return self.plan(options)
-
-    def _run(self, plan: Plan, *, eager: bool = True, rows: int | None = None) -> Batches:
-        self.allowance.take(expected_bytes(plan.whole()), str(self.table))
-        batches = super()._run(plan, eager=eager, rows=rows)
-        if self.allowance.ending is not None:
-            self.allowance.ending.add(batches.close)
-        return batches
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class PlannedScan(Scan):
-    """A scan that adds its plan to ``plans`` instead of reading rows."""
-
-    plans: list[ScanPlan] = dataclasses.field(default_factory=list, compare=False)
-
-    @classmethod
-    def of(cls, scan: Scan) -> PlannedScan:
-        """Return ``scan`` as one that only plans."""
-        return cls(**{field.name: getattr(scan, field.name) for field in dataclasses.fields(scan)})
-
-    def _stream(self, options: ReadOptions | None = None) -> Plan:
-        return self.plan(options)
-
-    def _run(self, plan: Plan, *, eager: bool = True, rows: int | None = None) -> Batches:
-        self.plans.append(plan.whole())
-        return super()._run(dataclasses.replace(plan, tasks=()), eager=eager, rows=rows)
 
 
 class Tools:
@@ -174,25 +108,32 @@ class Tools:
         if not 1 <= rows <= MOST_SAMPLED:
             raise UsageError(f"'rows' must be from 1 to {MOST_SAMPLED}, found {rows}; use the tool 'query' for more.")
         scan = self._client.table(table).scan(columns, limit=rows)
-        with LimitedScan.of(scan, Allowance(self._limits.megabytes)).to_reader() as reader:
+        with LimitedScan.of(scan, self._allowance()).to_reader() as reader:
             return rows_result(reader, reader.schema, rows)
 
     def query(self, sql: str) -> dict[str, object]:
         """Run one SQL query with DuckDB over shared tables. The query must name tables in full: share.schema.table."""
-        allowance = Allowance(self._limits.megabytes)
-        with self._connected() as connection:
+        allowance = self._allowance()
+        with queries.confined(self._client) as connection:
             relation = queries.relation(
                 self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
             )
             with reader_of(relation) as reader:
                 return rows_result(reader, reader.schema, self._limits.rows)
 
+    def _allowance(self) -> Allowance:
+        return Allowance(
+            self._limits.megabytes * MB,
+            "Choose fewer columns or rows, filter by a partition column, or use the tool 'sample' for the first rows; "
+            "whoever runs this server can raise --max-megabytes.",
+        )
+
     def explain(self, table: str, columns: Sequence[str] | None = None, where: str | None = None) -> dict[str, object]:
         """Report which files and bytes the tool ``query`` would download from a table; ``where`` is a condition in the
         SQL of ``query``, such as amount > 100."""
         scan = PlannedScan.of(self._client.table(table).scan())
         paths = resolve_columns(columns, scan.schema)
-        with self._connected() as connection:
+        with queries.confined(self._client) as connection:
             names = (scan.table.share, scan.table.schema, scan.table.name)
             everything = f"SELECT * FROM {'.'.join(map(_quoted, names))}"
             relation = queries.relation(self._client, everything, connection, scan_of=lambda _: scan)
@@ -204,20 +145,12 @@ class Tools:
         plans = scan.plans
         return {
             "bytes": sum(map(expected_bytes, plans)),
-            "most_bytes": self._limits.megabytes * 1_000_000,
+            "most_bytes": self._limits.megabytes * MB,
             "files": sum(len(plan.tasks) for plan in plans),
             "rows": plans[0].known_rows if plans else 0,
             # The assistant does not need the location of the files.
             "plan": [line for plan in plans for line in explain(plan).splitlines() if "  access:" not in line],
         }
-
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a confined connection to DuckDB, whose queries end with the call."""
-        with contextlib.closing(queries.connect()) as connection, stopped_by_end(connection.interrupt):
-            confine(connection)
-            with queries.errors_of(self._client):
-                yield connection
 
     def history(self, table: str, versions: int = 20, offset: int = 0) -> dict[str, object]:
         """Return the last versions of a table, and what changed in each; without the ``offset`` latest ones."""
@@ -277,16 +210,6 @@ class Tools:
         check_offset(offset)
         data = self._client.skill(name).read().encode()
         return _text_of(data[offset : offset + MOST_TEXT + 1], "SKILL.md", offset)
-
-
-def confine(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let SQL on ``connection`` read no file, address, extension or Python object, and change no setting."""
-    # Which settings have folders of this machine differs between releases.
-    folders = connection.execute("SELECT name FROM duckdb_settings() WHERE suffix(name, '_directory') AND value <> ''")
-    for (name,) in folders.fetchall():
-        connection.execute(f"SET {name} = 'none'")
-    for statement in _CONFINEMENT:
-        connection.execute(statement)
 
 
 def _selected(relation: duckdb.DuckDBPyRelation, paths: Sequence[ColumnPath]) -> duckdb.DuckDBPyRelation:

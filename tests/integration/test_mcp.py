@@ -21,8 +21,8 @@ from mcp.client.stdio import StdioServerParameters
 
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.mcp import tools as tools_module
-from delta_sharing_client.mcp.limits import ENDING, Ending, Limits, marked, shortened
+from delta_sharing_client.limited_reads import ENDING, Allowance, Ending, LimitedScan
+from delta_sharing_client.mcp.limits import Limits, marked, shortened
 from delta_sharing_client.mcp.server import make_server
 from delta_sharing_client.mcp.tools import Tools
 from tests.time_limits import HANGS
@@ -229,11 +229,11 @@ def test_files_and_skills_are_returned_as_text(tools: Tools) -> None:
 
 def test_read_beyond_the_byte_limit_is_refused_at_its_start(tools: Tools) -> None:
     needed: Any = tools.explain(ORDERS)["bytes"]
-    allowance = tools_module.Allowance(1)
+    allowance = Allowance(1_000_000)
     allowance.take(1_000_000 - needed, ORDERS)
     table = tools._client.table(ORDERS)
-    assert len(tools_module.LimitedScan.of(table.scan(), allowance).to_arrow()) == 2755
-    refused = tools_module.LimitedScan.of(table.scan(), allowance)
+    assert len(LimitedScan.of(table.scan(), allowance).to_arrow()) == 2755
+    refused = LimitedScan.of(table.scan(), allowance)
     for read in (
         refused.to_arrow,
         refused.to_polars,
@@ -435,8 +435,8 @@ def test_cancelled_call_ends_at_once(serve_demo: Any) -> None:
 def test_end_of_a_call_closes_its_reads(tools: Tools) -> None:
     ending = Ending()
     ENDING.set(ending)
-    allowance = tools_module.Allowance(100)
-    batches = tools_module.LimitedScan.of(tools._client.table(ORDERS).scan(), allowance).to_batches()
+    allowance = Allowance(100_000_000)
+    batches = LimitedScan.of(tools._client.table(ORDERS).scan(), allowance).to_batches()
     next(batches)
     ending.add(ending.finish)
     ending.end()

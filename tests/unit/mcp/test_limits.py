@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 
 import pyarrow as pa
@@ -11,29 +10,13 @@ import pytest
 
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.mcp.limits import (
-    ENDING,
     NOTE,
-    Allowance,
-    Ending,
     Limits,
     marked,
     page,
     rows_result,
     shortened,
-    stopped_by_end,
 )
-from tests.time_limits import HANGS
-
-
-def test_allowance_counts_only_what_is_granted() -> None:
-    allowance = Allowance(1)
-    allowance.take(400_000, "t")
-    with pytest.raises(UsageError, match=r"'big' needs about 0\.7 MB more, but .* at most 1 MB"):
-        allowance.take(700_000, "big")
-    allowance.take(600_000, "t")
-    with pytest.raises(UsageError):
-        allowance.take(1, "t")
-    allowance.take(0, "t")
 
 
 def test_limits_are_whole_numbers_from_one() -> None:
@@ -114,51 +97,3 @@ def test_offset_beyond_a_list_is_its_end() -> None:
     assert page("items", ITEMS, 99, 3, 1000) == {"items": []}
     with pytest.raises(UsageError, match="'offset' must be 0 or more, found -1"):
         page("items", ITEMS, -1, 3, 1000)
-
-
-def test_end_of_a_call_stops_what_it_started() -> None:
-    ending = Ending()
-    stopped: list[str] = []
-    forget = ending.add(lambda: stopped.append("forgotten"))
-    forget()
-
-    def stop_twice() -> None:
-        stopped.append("again")
-        if len(stopped) == 2:
-            ending.finish()
-
-    ENDING.set(ending)
-    assert Allowance(1).ending is ending
-    with stopped_by_end(stop_twice):
-        ending.end()
-    assert stopped == ["again", "again"]
-    with stopped_by_end(lambda: stopped.append("late")):
-        pass
-    # A call that has returned is not stopped.
-    ending.end()
-    assert stopped == ["again", "again"]
-
-
-def test_block_that_has_ended_is_not_stopped() -> None:
-    ending = Ending()
-    ENDING.set(ending)
-    stopped: list[str] = []
-    with stopped_by_end(lambda: stopped.append("over")):
-        pass
-    with pytest.raises(ValueError, match="in the block"), stopped_by_end(lambda: stopped.append("failed")):
-        raise ValueError("in the block")
-    ending.add(ending.finish)
-    ending.end()
-    assert stopped == []
-
-
-def test_nothing_stops_a_block_outside_of_a_call() -> None:
-    done = threading.Event()
-
-    def run() -> None:
-        with stopped_by_end(lambda: None):
-            assert Allowance(1).ending is None
-            done.set()
-
-    threading.Thread(target=run).start()
-    assert done.wait(HANGS)
