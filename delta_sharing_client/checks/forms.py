@@ -12,6 +12,12 @@ from delta_sharing_client import optional
 _BASE = "urn:delta-sharing"
 
 
+def load() -> None:
+    """Import what the forms need. Raises ``UsageError`` if the extra ``conformance`` is not installed."""
+    optional.load("jsonschema", "conformance")
+    description()
+
+
 @functools.cache
 def description(*, strict: bool = False) -> Any:
     """Return the OpenAPI description, in which each reference is absolute.

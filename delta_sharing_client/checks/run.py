@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from delta_sharing_client.checks import listing_checks
+from delta_sharing_client.checks import forms, listing_checks
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
 from delta_sharing_client.checks.checked_server import Server
 from delta_sharing_client.checks.conformance_report import ConformanceReport, Result, clean
@@ -47,7 +47,7 @@ def conformance(
     Raises
     ------
     UsageError
-        If ``only`` has an unknown word.
+        If ``only`` has an unknown word, or a package of the extra ``conformance`` is not installed.
     AuthError, TransportError
         If the server refuses the profile, or cannot be reached.
     NotFoundError
@@ -64,6 +64,7 @@ def conformance(
 
 def opened(profile: ProfileSource, options: ReadOptions | None = None, share: str | None = None) -> Server:
     """Return the server of ``profile``, for which it must be valid. Raises the errors of ``conformance``."""
+    forms.load()
     server = Server(Profile.load(profile, options), options, share)
     try:
         _require_access(server, share)

@@ -17,6 +17,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
+from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Check, Level, Outcome
 from delta_sharing_client.checks.conformance_report import ConformanceReport, Result
 from delta_sharing_client.checks.run import all_checks
@@ -72,6 +73,15 @@ def test_refused_profile_and_missing_share_are_errors(server: RunningServer) -> 
     with pytest.raises(ds.NotFoundError, match="'other'"):
         ds.conformance(server.profile, share="other")
     assert not ds.conformance(server.profile, share="DEMO", only=["listings"]).failed
+
+
+@pytest.mark.parametrize("package", ["jsonschema", "yaml"])
+def test_missing_packages_are_named(server: RunningServer, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    forms.description.cache_clear()
+
+    with pytest.raises(ds.UsageError, match=rf"'{package}'.*conformance"):
+        ds.conformance(server.profile)
 
 
 def test_command_prints_each_format_and_fails_with_5(
