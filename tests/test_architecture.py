@@ -68,7 +68,6 @@ NOUNS_WITH_ONE_READER = {
     "storage/refusals.py": "what the errors of stores mean",
     "storage/server_urls.py": "one of the places: files behind URLs that the server signs",
     "storage/signing.py": "a specification: AWS Signature Version 4",
-    "checks/forms.py": "the OpenAPI description; checked_server.py has the responses",
     "spark/push_down.py": "the Java classes in the driver, and the check that they work",
     "spark/file_rows.py": "files of an asset as rows; datasource.py has Spark's interface",
 }
