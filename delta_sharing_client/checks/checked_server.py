@@ -13,6 +13,7 @@ import msgspec
 
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, NotOffered, NotTestable
+from delta_sharing_client.client import SharingClient
 from delta_sharing_client.http.body import body_chunks
 from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.http.request_limits import RequestLimits
@@ -78,10 +79,11 @@ class Answer:
             raise Failed(f"Expected status {expected}, found {self.status}.", self)
         return self
 
-    def conforms(self, name: str) -> Any:
-        """Return the document of a response with status 200 that has the form ``name``; otherwise raise ``Failed``."""
-        document = self.require().document()
-        if (problem := forms.problem(document, name)) is not None:
+    def conforms(self, name: str, *more: Callable[[str, str], bool], status: int = 200) -> Any:
+        """Return the document of a response with ``status`` that has the form ``name`` (the arguments are those of
+        ``forms.problem``); otherwise raise ``Failed``."""
+        document = self.require(status).document()
+        if (problem := forms.problem(document, name, *more)) is not None:
             raise Failed(problem, self)
         return document
 
@@ -111,7 +113,8 @@ _TOLD_HEADERS = frozenset(
 class Server:
     """Requests to the server of a profile. Responses to equal requests are kept, unless they are requested ``fresh``.
 
-    ``share`` limits what is looked at to one share. ``latest`` is the last response that a check has seen.
+    ``share`` limits what is looked at to one share. ``latest`` is the last response that a check has seen. ``client``
+    reads what lies in stores.
     """
 
     def __init__(self, profile: Profile, options: ReadOptions | None = None, share: str | None = None) -> None:
@@ -123,9 +126,11 @@ class Server:
         self._sessions = Sessions()
         self._kept: dict[object, Answer] = {}
         self._found: dict[object, Any] = {}
+        self.client = SharingClient(profile, self._options)
 
     def close(self) -> None:
         """Close the connections."""
+        self.client.close()
         self._transport.close()
         self._sessions.close()
 

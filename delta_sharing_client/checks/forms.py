@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,17 @@ def form(name: str, *, strict: bool = False) -> Any:
     return validator({"$ref": f"{_BASE}#/components/schemas/{name}"}, strict=strict)
 
 
-def problem(document: object, name: str) -> str | None:
-    """Return how ``document`` differs from the schema called ``name``, as one sentence; ``None`` if it does not."""
-    error = optional.load("jsonschema", "conformance").exceptions.best_match(form(name).iter_errors(document))
+def problem(document: object, name: str, counts: Callable[[str, str], bool] = lambda field, rule: True) -> str | None:
+    """Return how ``document`` differs from the schema called ``name``, as one sentence; ``None`` if it does not.
+
+    Only those differences count for which ``counts`` is true, by the name of the field and the keyword of JSON Schema.
+    """
+    errors = (
+        error
+        for error in form(name).iter_errors(document)
+        if counts(next((part for part in reversed(error.path) if isinstance(part, str)), ""), error.validator)
+    )
+    error = optional.load("jsonschema", "conformance").exceptions.best_match(errors)
     if error is None:
         return None
     place = error.json_path.removeprefix("$").removeprefix(".") or "The document"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,13 @@ def test_secrets_of_a_response_are_masked_wherever_it_ends() -> None:
     for end in range(len(body) + 1):
         assert secret[:8] not in Answer(f"POST x {body[:end]}", 200, {}, body[:end].encode()).shown([])
     assert secret not in Answer("POST x", 200, {}, body.replace("x", "x" * 10_000).encode()).shown([])
+
+
+def test_skill_file_with_another_name_fails(tmp_path: Path) -> None:
+    skill = tmp_path / "report"
+    skill.mkdir()
+    (skill / "SKILL.md").write_text("---\nname: other\ndescription: Writes a report\n---\n")
+    with mock_server.running({}, skills={"s.d.report": skill}) as running:
+        (result,) = conformance(running.profile, only=["skills.skill-file"]).failed
+
+    assert "with the name 'report' and a description, found the name 'other' and a description" in result.reason
