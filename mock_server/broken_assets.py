@@ -13,7 +13,7 @@ _FAR = "file:///nowhere/{name}"
 _KEYS = {"accessKeyId": "simulated", "secretAccessKey": "simulated", "sessionToken": "simulated"}
 
 
-def _first(**fields: object) -> Callable[[Answer], None]:
+def first_with(**fields: object) -> Callable[[Answer], None]:
     """Return a change of the first item of a listing, or of a single object; ``None`` removes a field."""
 
     def spoil(answer: Answer) -> None:
@@ -28,7 +28,9 @@ def _first(**fields: object) -> Callable[[Answer], None]:
     return spoil
 
 
-def _with_status(status: int) -> Callable[[Answer], None]:
+def with_status(status: int) -> Callable[[Answer], None]:
+    """Return a change of the status of a response."""
+
     def spoil(answer: Answer) -> None:
         answer.status = status
 
@@ -55,7 +57,8 @@ def _without_limit(asked: Asked) -> None:
     asked.query.pop("maxResults", None)
 
 
-def _case_matters(asked: Asked) -> None:
+def case_matters(asked: Asked) -> None:
+    """Do not find a name in another case, if the demo's own has only lower case."""
     if asked.path.rpartition("/")[2] != asked.path.rpartition("/")[2].lower():
         asked.path += "-other"
 
@@ -72,23 +75,23 @@ def _break(plural: str, files: str, credentials: str) -> None:
     noun = plural[:-1]
     listing = f"{SCHEMA}/{plural}"
     one = f"{listing}/[^/]+"
-    spoils(f"{plural}.form", listing)(_first(share=None))
-    spoils(f"{plural}.names", listing)(_first(share="with space"))
+    spoils(f"{plural}.form", listing)(first_with(share=None))
+    spoils(f"{plural}.names", listing)(first_with(share="with space"))
     spoils(f"{plural}.all", f"{SHARE}/all-{plural}")(_empty)
     misreads(f"{plural}.max-results", listing)(_without_limit)
     spoils(f"{plural}.pages", listing)(_last_page_is_empty)
-    spoils(f"{plural}.get", one)(_first(schema="other"))
-    misreads(f"{plural}.case", one)(_case_matters)
-    spoils(f"{plural}.ids", listing)(_first(id=lambda: str(uuid.uuid4())))
-    spoils(f"{plural}.share-id", listing)(_first(shareId="other"))
-    spoils(f"{plural}.unknown", one, statuses=(404,))(_with_status(400))
-    spoils(f"{plural}.token", one, statuses=(401,))(_with_status(400))
+    spoils(f"{plural}.get", one)(first_with(schema="other"))
+    misreads(f"{plural}.case", one)(case_matters)
+    spoils(f"{plural}.ids", listing)(first_with(id=lambda: str(uuid.uuid4())))
+    spoils(f"{plural}.share-id", listing)(first_with(shareId="other"))
+    spoils(f"{plural}.unknown", one, statuses=(404,))(with_status(400))
+    spoils(f"{plural}.token", one, statuses=(401,))(with_status(400))
     spoils(f"{plural}.credentials-form", credentials, "POST")(_with_credentials(awsTempCredentials={"accessKeyId": ""}))
     spoils(f"{plural}.credentials-of-one-kind", credentials, "POST")(
         _with_credentials(awsTempCredentials=_KEYS, r2Credentials=_KEYS)
     )
     spoils(f"{plural}.credentials-last", credentials, "POST")(_with_credentials(expirationTime=1_600_000_000_000))
-    spoils(f"{plural}.credentials-token", credentials, "POST", statuses=(401,))(_with_status(200))
+    spoils(f"{plural}.credentials-token", credentials, "POST", statuses=(401,))(with_status(200))
     check = f"{plural}.{'skill-file' if noun == 'skill' else 'files'}"
     spoils(check, f"{files}(/[^/]+)?")(_is_elsewhere)
 
@@ -104,24 +107,24 @@ _break("models", f"{SCHEMA}/models/[^/]+/(versions|aliases)", f"{_VERSIONS}/[^/]
 
 # === Skills ===
 
-spoils("skills.description", f"{SCHEMA}/skills")(_first(description="x" * 1025))
-spoils("skills.compatibility", f"{SCHEMA}/skills")(_first(compatibility="x" * 501))
+spoils("skills.description", f"{SCHEMA}/skills")(first_with(description="x" * 1025))
+spoils("skills.compatibility", f"{SCHEMA}/skills")(first_with(compatibility="x" * 501))
 
-spoils("skills.directory", f"{SCHEMA}/skills")(_first(storageLocation=_FAR.format(name="other")))
+spoils("skills.directory", f"{SCHEMA}/skills")(first_with(storageLocation=_FAR.format(name="other")))
 
 # === Versions of models ===
 
-spoils("models.versions-form", _VERSIONS)(_first(share=None))
-spoils("models.versions-ready", _VERSIONS)(_first(status="FAILED_REGISTRATION"))
+spoils("models.versions-form", _VERSIONS)(first_with(share=None))
+spoils("models.versions-ready", _VERSIONS)(first_with(status="FAILED_REGISTRATION"))
 misreads("models.versions-max-results", _VERSIONS)(_without_limit)
 spoils("models.versions-pages", _VERSIONS)(_last_page_is_empty)
-spoils("models.version-get", f"{_VERSIONS}/[^/]+")(_first(modelName="other"))
-spoils("models.version-unknown", f"{_VERSIONS}/[^/]+", statuses=(404,))(_with_status(400))
-spoils("models.version-ids", _VERSIONS)(_first(id=lambda: str(uuid.uuid4())))
+spoils("models.version-get", f"{_VERSIONS}/[^/]+")(first_with(modelName="other"))
+spoils("models.version-unknown", f"{_VERSIONS}/[^/]+", statuses=(404,))(with_status(400))
+spoils("models.version-ids", _VERSIONS)(first_with(id=lambda: str(uuid.uuid4())))
 _ALIAS = f"{SCHEMA}/models/[^/]+/aliases/[^/]+"
-spoils("models.alias", _ALIAS)(_first(version=1))
-misreads("models.alias-case", _ALIAS)(_case_matters)
-spoils("models.alias-unknown", _ALIAS, statuses=(404,))(_with_status(400))
+spoils("models.alias", _ALIAS)(first_with(version=1))
+misreads("models.alias-case", _ALIAS)(case_matters)
+spoils("models.alias-unknown", _ALIAS, statuses=(404,))(with_status(400))
 
 
 @misreads("models.not-ready", f"{_VERSIONS}/3/temporary-model-version-credentials", "POST")

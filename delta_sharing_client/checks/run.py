@@ -5,7 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from delta_sharing_client.checks import asset_checks, forms, listing_checks, model_checks
+from delta_sharing_client.checks import (
+    asset_checks,
+    forms,
+    iceberg_checks,
+    listing_checks,
+    model_checks,
+    open_table_checks,
+)
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
 from delta_sharing_client.checks.checked_server import Server
 from delta_sharing_client.checks.conformance_report import ConformanceReport, Result, clean
@@ -15,7 +22,7 @@ from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.redact import safe_url
 
 # Importing these modules registers their checks.
-MODULES = (listing_checks, asset_checks, model_checks)
+MODULES = (listing_checks, asset_checks, model_checks, open_table_checks, iceberg_checks)
 
 
 def conformance(
