@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from collections.abc import Callable
 
-from .violations import SHARE, Answer, Asked, misreads, spoils
+from .violations import SCHEMA, SHARE, TABLE, Answer, Asked, misreads, spoils
 
-
-@spoils("list-shares.form", "/shares")
-def _number_as_display_name(answer: Answer) -> None:
-    document = answer.document
-    document["items"][0]["displayName"] = 5
-    answer.document = document
+_NOTHING = "conformance-nothing"
 
 
-@spoils("list-schemas.form", f"{SHARE}/schemas")
-def _number_as_id_of_a_schema(answer: Answer) -> None:
-    document = answer.document
-    document["items"][0]["id"] = 5
-    answer.document = document
+def _first(field: str, value: object) -> Callable[[Answer], None]:
+    """Return a violation that gives a field of the first item a value."""
+
+    def spoil(answer: Answer) -> None:
+        document = answer.document
+        if document.get("items"):
+            document["items"][0][field] = value
+        answer.document = document
+
+    return spoil
+
+
+for _check, _path, _field, _value in (
+    ("list-shares.form", "/shares", "displayName", 5),
+    ("list-schemas.form", f"{SHARE}/schemas", "id", 5),
+    ("list-tables.form", f"{SCHEMA}/tables", "displayName", 5),
+    ("list-all-tables.form", f"{SHARE}/all-tables", "displayName", 5),
+    ("list-tables.share-id", f"{SCHEMA}/tables", "shareId", "another"),
+    ("list.items-name-their-parents", f"{SHARE}/schemas", "share", "another"),
+    ("list-shares.size-of-display-name", "/shares", "displayName", "d" * 256),
+    ("list-shares.size-of-comment", "/shares", "comment", "c" * 65_537),
+    ("list-shares.size-of-properties", "/shares", "properties", {str(number): "v" for number in range(51)}),
+):
+    spoils(_check, _path)(_first(_field, _value))
+
+
+@spoils("list.content-type", f"{SHARE}/all-tables")
+def _listing_as_text(answer: Answer) -> None:
+    answer.headers["content-type"] = "text/plain"
+
+
+@spoils("get-share.form", SHARE)
+def _share_with_number_as_comment(answer: Answer) -> None:
+    answer.document = {"share": {**answer.document["share"], "comment": 5}}
+
+
+@spoils("get-share.is-the-listed-one", SHARE)
+def _share_with_another_id(answer: Answer) -> None:
+    answer.document = {"share": {**answer.document["share"], "id": "another"}}
 
 
 @misreads("list.max-results", f"{SHARE}/schemas")
-def _whole_listing_in_a_page(asked: Asked) -> None:
-    asked.query.pop("maxResults", None)
+def _two_items_for_one(asked: Asked) -> None:
+    if asked.query.get("maxResults") == "1":
+        asked.query["maxResults"] = "2"
+
+
+@misreads("list.max-results-zero", f"{SHARE}/schemas")
+def _zero_as_default(asked: Asked) -> None:
+    if asked.query.get("maxResults") == "0":
+        del asked.query["maxResults"]
 
 
 @spoils("list.pages-are-complete", f"{SHARE}/schemas")
@@ -33,8 +71,60 @@ def _one_item_on_no_page(answer: Answer) -> None:
         answer.document = document | {"items": []}
 
 
+@spoils("list.last-page-has-no-token", "/shares")
+def _token_on_the_last_page(answer: Answer) -> None:
+    if "maxResults" in answer.asked.query:
+        answer.document = answer.document | {"nextPageToken": "more"}
+
+
+# Of the two requests of a run, the second one has another id.
+_second_time = itertools.cycle((False, True))
+
+
 @spoils("list-shares.ids-are-stable", "/shares")
-def _other_id_each_time(answer: Answer) -> None:
-    document = answer.document
-    document["items"][0]["id"] = str(uuid.uuid4())
-    answer.document = document
+def _another_id_the_second_time(answer: Answer) -> None:
+    if not answer.asked.query and next(_second_time):
+        _first("id", str(uuid.uuid4()))(answer)
+
+
+@spoils("list-tables.ids-are-stable", f"{SCHEMA}/tables")
+def _another_id_each_time(answer: Answer) -> None:
+    _first("id", str(uuid.uuid4()))(answer)
+
+
+@spoils("list-all-tables.has-the-tables-of-each-schema", f"{SHARE}/all-tables")
+def _one_table_missing(answer: Answer) -> None:
+    answer.document = {"items": answer.document["items"][:-1]}
+
+
+def _table_called(name: str) -> Callable[[Answer], None]:
+    """Return a violation that lists another table, in the schema ``lake``."""
+
+    def spoil(answer: Answer) -> None:
+        document = answer.document
+        model = next(item for item in document["items"] if item["schema"] == "lake")
+        answer.document = {"items": [*document["items"], {**model, "name": name, "id": name}]}
+
+    return spoil
+
+
+for _check, _name in (("names.length", "n" * 256), ("names.characters", "two words")):
+    for _path in ("/schemas/lake/tables", f"{SHARE}/all-tables"):
+        spoils(_check, _path)(_table_called(_name))
+
+
+def _case_sensitive(segment: int) -> Callable[[Asked], None]:
+    """Return a violation that does not find a name with upper-case letters, by its place from the end of the path."""
+
+    def misread(asked: Asked) -> None:
+        segments = asked.path.split("/")
+        if segments[segment] != segments[segment].lower():
+            segments[segment] = _NOTHING
+            asked.path = "/".join(segments)
+
+    return misread
+
+
+misreads("names.case-of-share", f"{SHARE}/schemas")(_case_sensitive(-2))
+misreads("names.case-of-schema", f"{SCHEMA}/tables")(_case_sensitive(-2))
+misreads("names.case-of-table", f"{TABLE}/version")(_case_sensitive(-2))

@@ -165,7 +165,7 @@ class Server:
         query = {name: str(value) for name, value in (params or {}).items()}
         asked = f"{method} {'/'.join(path)}{'?' if query else ''}{urlencode(query)}"
         key = (asked, tuple(sorted((headers or {}).items())), body, anonymous, catalog)
-        if fresh or key not in self._kept:
+        if fresh or (answer := self._kept.get(key)) is None:
             request = Request(
                 method=method,
                 path=path,
@@ -178,9 +178,10 @@ class Server:
             response, content = self._transport.ask(request, anonymous=anonymous)
             told = "".join(f" {name}={value}" for name, value in (headers or {}).items() if name != "Authorization")
             told += f" {body.decode()}" if body is not None else ""
-            self._kept[key] = Answer(f"{asked}{told}", response.status, response.headers, content)
-        self.latest = self._kept[key]
-        return self.latest
+            answer = Answer(f"{asked}{told}", response.status, response.headers, content)
+            self._kept.setdefault(key, answer)
+        self.latest = answer
+        return answer
 
     def fetch(self, url: str, method: str = "GET", **headers: str) -> Answer:
         """Request the file at a pre-signed URL, without credentials and redirects. ``_`` in the name of a header
