@@ -48,8 +48,8 @@ def _share_with_number_as_comment(answer: Answer) -> None:
 
 
 @spoils("get-share.is-the-listed-one", SHARE)
-def _share_with_another_id(answer: Answer) -> None:
-    answer.document = {"share": {**answer.document["share"], "id": "another"}}
+def _share_with_another_name(answer: Answer) -> None:
+    answer.document = {"share": {**answer.document["share"], "name": "another"}}
 
 
 @misreads("list.max-results", f"{SHARE}/schemas")
