@@ -12,7 +12,7 @@ from delta_sharing_client.errors import UsageError
 _PACKAGES = {
     "aws": ("boto3",),
     "azure": ("azure",),
-    "browse": ("starlette", "uvicorn"),
+    "browse": ("starlette", "uvicorn", "markdown_it"),
     "conformance": ("jsonschema", "referencing", "yaml"),
     "duckdb": ("duckdb",),
     "excel": ("xlsxwriter",),

@@ -44,6 +44,7 @@ NOUNS_WITH_ONE_READER = {
     "browse/conditions.py": "conditions from shown values; tables.py answers for a table",
     "browse/sorted_rows.py": "an order of rows in bounded memory; previews.py has the pages",
     "browse/downloads.py": "downloads in progress; routes.py has the paths",
+    "browse/markdown.py": "Markdown as a tree of elements; folders.py has the files",
     "browse/previews.py": "first rows and costs; routes.py has the paths",
     "browse/routes.py": "the paths of requests and their responses; page.py listens",
     "browse/tables.py": "facts about one table; routes.py has the paths",

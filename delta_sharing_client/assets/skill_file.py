@@ -50,13 +50,19 @@ def compare(text: str, item: SkillItem, location: str) -> list[str]:
 
 def front_matter(text: str) -> Mapping[str, Any] | None:
     """Return the fields of the front matter; ``None`` if there is none, or if it cannot be read."""
+    return split(text)[0]
+
+
+def split(text: str) -> tuple[Mapping[str, Any] | None, str]:
+    """Return the fields of the front matter, and the text after it; ``None`` and all text if there is none, or if it
+    cannot be read."""
     match = _FRONT_MATTER.match(text)
     provider_yaml = optional.load("delta_sharing_client.provider_yaml", "storage")
     try:
         fields = None if match is None else provider_yaml.parse(match[1])
     except provider_yaml.ProviderYamlError:
-        return None
-    return fields if isinstance(fields, dict) else None
+        fields = None
+    return (fields, text[match.end() :]) if match is not None and isinstance(fields, dict) else (None, text)
 
 
 def _text(value: Any) -> str | None:

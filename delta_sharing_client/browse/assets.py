@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.session import Session
-from delta_sharing_client.errors import UsageError
+from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.instants import instant_text
 from delta_sharing_client.protocol.asset_kinds import BY_NOUN, TABLE
+from delta_sharing_client.search import find
 from delta_sharing_client.sources.contents import assets_in, schemas_of_share
 
 _MOST_ASSETS = 100_000
@@ -14,6 +15,7 @@ _MOST_ASSETS = 100_000
 
 def start(session: Session, asked: Asked) -> dict[str, object]:
     """Return the profile's name, when its token expires, and the shares."""
+    session.described.clear()
     expires = session.client._rest.profile.expiration_time
     return {
         "profile": session.profile_text,
@@ -37,6 +39,17 @@ def listed(session: Session, asked: Asked) -> dict[str, object]:
     }
 
 
+def searched(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the kind and full name of each asset with all words of ``text`` in its name, comment or columns, with its
+    columns that have one; and how many tables were searched only by name, and why."""
+    found, unread = find(session.client, asked.text("text"), None, session.described)
+    assets = [
+        [one.kind.noun, [one.name.share, one.name.schema, one.name.name], [name for name, _ in one.columns]]
+        for one in found[:_MOST_ASSETS]
+    ]
+    return {"found": assets, "unread": len(unread), "reason": unread[0] if unread else None}
+
+
 def described(session: Session, asked: Asked) -> dict[str, object]:
     """Return the facts about a volume, model or skill, and the versions of a model."""
     kind = asked.text("kind")
@@ -48,9 +61,19 @@ def described(session: Session, asked: Asked) -> dict[str, object]:
     description: dict[str, object] = {"facts": facts}
     if kind == "model":
         description["versions"] = [
-            {"version": one.version, "status": one.status, "comment": one.comment} for one in asset.versions()
+            {"version": one.version, "status": one.status, "comment": one.comment}
+            | {name: value for name, value in one.facts().items() if name in ("source", "run_id", "id")}
+            for one in asset.versions()
         ]
     return description
+
+
+def alias(session: Session, asked: Asked) -> dict[str, object]:
+    """Return the version to which an alias of a model points; ``None`` if there is no such alias."""
+    try:
+        return {"version": session.client.model(asked.full_name).alias(asked.text("alias")).version}
+    except NotFoundError:
+        return {"version": None}
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Requests about files of volumes, skills and model versions: folders, and previews of text, rows and pictures."""
+"""Requests about files of volumes, skills and model versions: folders, and previews of text, rows, pictures and PDF."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from delta_sharing_client.assets.directory import Directory, checked_path, refusal
 from delta_sharing_client.assets.files import FileAsset
-from delta_sharing_client.assets.skill_file import SKILL_FILE, compare
+from delta_sharing_client.assets.skill_file import SKILL_FILE, compare, split
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.cells import MOST_COLUMNS, MOST_ROWS, cells_of
-from delta_sharing_client.browse.session import ASKED_FROM, ReadyFile, Session
+from delta_sharing_client.browse.markdown import tree_of
+from delta_sharing_client.browse.session import ASKED_FROM, PDF, ReadyFile, Session
 from delta_sharing_client.errors import UsageError, check_memory
 from delta_sharing_client.fetch.place import Refused
 from delta_sharing_client.instants import instant_text
@@ -27,13 +28,15 @@ _MOST_TEXT = 256 * 1024
 _MOST_PICTURE = 20_000_000
 # The maximum size in bytes of the first rows of a Parquet file, unpacked.
 _MOST_UNPACKED = 64_000_000
-# Pictures are recognized by their first bytes, because a store's names and media types may be wrong. SVG can contain
-# programs, so it is shown as text.
+# Pictures and PDF are recognized by their first bytes, because a store's names and media types may be wrong. SVG can
+# contain programs, so it is shown as text.
 _PICTURES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
     (re.compile(rb"GIF8[79]a"), "image/gif"),
     (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
+    # Browsers show it in a viewer of their own.
+    (re.compile(rb"%PDF-[12]\.\d"), PDF),
 )
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
@@ -80,9 +83,10 @@ def folder(session: Session, asked: Asked) -> dict[str, object]:
 
 
 def look(session: Session, asked: Asked) -> dict[str, object]:
-    """Return a preview of a file: its form ``as`` (text, json, rows, picture or nothing), and the values for this form.
+    """Return a preview of a file: its form ``as`` (text, json, markdown, rows, picture, pdf or nothing), and the values
+    for this form.
 
-    A large picture is shown only if the request has ``agreed``.
+    A large picture or PDF is shown only if the request has ``agreed``.
     """
     asset, path = file_asset(session, asked), asked.text("path")
     size = asset.stat(path).size
@@ -98,7 +102,12 @@ def look(session: Session, asked: Asked) -> dict[str, object]:
     text = _decoded(data[:_MOST_TEXT], is_cut=is_cut)
     if text is None:
         return {"size": size, "as": "nothing"}
-    shown = _rows(text, path, is_cut=is_cut) or _indented(text, path, is_cut=is_cut) or {"as": "text", "text": text}
+    shown = (
+        _rows(text, path, is_cut=is_cut)
+        or _indented(text, path, is_cut=is_cut)
+        or _markdown(text, path)
+        or {"as": "text", "text": text}
+    )
     notes = []
     if asked.text("kind") == "skill" and path == SKILL_FILE and not is_cut:
         differences = compare(text, asset._item, asset._item.storage_location)
@@ -116,12 +125,13 @@ def _picture(
     size, media_type = facts
     if size > _MOST_PICTURE:
         return {"size": size, "as": "nothing"}
+    form, name = ("pdf", "document") if media_type == PDF else ("picture", "picture")
     if size > ASKED_FROM and not asked.flag("agreed"):
-        return {"size": size, "as": "picture", "bytes": size, "asks": True}
+        return {"size": size, "as": form, "bytes": size, "asks": True}
     path = session.new_path()
     path.write_bytes(start + stream.read())
     ending = media_type.partition("/")[2]
-    return {"size": size, "as": "picture", "file": session.offer(ReadyFile(path, f"picture.{ending}", media_type))}
+    return {"size": size, "as": form, "file": session.offer(ReadyFile(path, f"{name}.{ending}", media_type))}
 
 
 def _decoded(data: bytes, *, is_cut: bool) -> str | None:
@@ -187,6 +197,14 @@ def _indented(text: str, path: str, *, is_cut: bool) -> dict[str, object] | None
         depth += token in "{["
         before = token
     return {"as": "json", "text": "".join(parts)[: 4 * _MOST_TEXT]}
+
+
+def _markdown(text: str, path: str) -> dict[str, object] | None:
+    if not path.lower().endswith((".md", ".markdown")):
+        return None
+    fields, content = split(text)
+    tree = tree_of(content, path)
+    return None if tree is None else {"as": "markdown", "text": text, "fields": fields or {}, "tree": tree}
 
 
 def _parquet(stream: io.BufferedReader) -> dict[str, object]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -24,11 +24,12 @@ KEY_HEADER = "x-delta-sharing-key"
 API, FILES = "/api/", "/files/"
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
 )
-# A shared file must never act as a page, whatever it contains.
-_POLICY_OF_FILES = "default-src 'none'; frame-ancestors 'none'; sandbox"
+# A shared file must never act as a page, whatever it contains. The page shows PDF in a frame.
+_POLICY_OF_FILES = "default-src 'none'; frame-ancestors 'self'; sandbox"
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -36,7 +37,9 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": _POLICY,
 }
+_HEADERS_OF_FILES = {**_HEADERS, "x-frame-options": "SAMEORIGIN", "content-security-policy": _POLICY_OF_FILES}
 _WRONG_TOKEN = "The token of this address is wrong. Open the whole address that 'delta-sharing browse' printed last."
 _NO_TOKEN = "This page has no access any more. Open the whole address that 'delta-sharing browse' printed last."
 
@@ -62,7 +65,7 @@ class Guard:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        send = _with_headers(send, _POLICY_OF_FILES if path.startswith(FILES) else _POLICY)
+        send = _with_headers(send, _HEADERS_OF_FILES if path.startswith(FILES) else _HEADERS)
         headers = _Headers(scope["headers"])
         # A file is always sent as a whole, because it is removed afterwards.
         scope = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]}
@@ -144,8 +147,8 @@ def _is_equal(received: str, expected: str) -> bool:
     return hmac.compare_digest(received.encode(), expected.encode())
 
 
-def _with_headers(send: Send, policy: str) -> Send:
-    added = [(name.encode(), value.encode()) for name, value in {**_HEADERS, "content-security-policy": policy}.items()]
+def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    added = [(name.encode(), value.encode()) for name, value in headers.items()]
     names = {name for name, _ in added}
 
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from delta_sharing_client.browse import assets, downloads, folders, previews, tables
 from delta_sharing_client.browse.asked import Asked, Mistake
 from delta_sharing_client.browse.guard import API, FILES
-from delta_sharing_client.browse.session import Session
+from delta_sharing_client.browse.session import PDF, Session
 from delta_sharing_client.errors import DeltaSharingError, UsageError
 from delta_sharing_client.outputs.file_formats import compact_json
 from delta_sharing_client.run.loop import asynchronously
@@ -33,6 +33,8 @@ QUESTIONS: Mapping[str, Question] = {
     "schemas": assets.schemas,
     "assets": assets.listed,
     "asset": assets.described,
+    "alias": assets.alias,
+    "search": assets.searched,
     "table": tables.described,
     "column": tables.column,
     "values": tables.values,
@@ -159,12 +161,11 @@ def _taken(session: Session, name: str) -> Response:
             "This file was already downloaded, or its download was cancelled. Start it again.", 404
         )
     # A picture may be shown again; other files are removed once they were sent.
-    is_kept = file.media_type.startswith("image/")
-    sent = None if is_kept else BackgroundTask(session.withdraw, name)
+    sent = None if file.is_shown else BackgroundTask(session.withdraw, name)
     return FileResponse(
         file.path,
         media_type=file.media_type,
         filename=file.name,
-        content_disposition_type="attachment",
+        content_disposition_type="inline" if file.media_type == PDF else "attachment",
         background=sent,
     )

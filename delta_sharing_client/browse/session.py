@@ -16,8 +16,10 @@ from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.plan.tasks import ScanPlan
+from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.protocol.profile import ProfileSource
 from delta_sharing_client.redact import safe_url, scrub
+from delta_sharing_client.search import Described
 
 ASKED_FROM = 10_000_000
 """The page asks the user before it downloads more bytes than this."""
@@ -25,6 +27,7 @@ ASKED_FROM = 10_000_000
 QUICK = ReadOptions(progress=False, read_timeout=30.0, max_attempts=4, max_retry_seconds=20.0)
 PATIENT = ReadOptions(progress=False)
 _MOST_FILES, _MOST_PLANS = 20, 8
+PDF = "application/pdf"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,11 @@ class ReadyFile:
     path: Path
     name: str
     media_type: str = "application/octet-stream"
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the page shows it."""
+        return self.media_type.startswith("image/") or self.media_type == PDF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +59,8 @@ class PlannedRows:
 class Session:
     """The state of one run. Thread-safe.
 
-    ``folder`` is a directory of this run, which the caller creates and removes. Raises ``ProfileError`` if the profile
+    ``folder`` is a directory of this run, which the caller creates and removes. ``described`` has the descriptions of
+    tables that a search has found since the page was loaded. Raises ``ProfileError`` if the profile
     cannot be used.
     """
 
@@ -61,6 +70,7 @@ class Session:
         self.client = SharingClient(profile, options=QUICK)
         self.patient = SharingClient(self.client._rest.profile, options=PATIENT)
         self.downloads: dict[str, Any] = {}
+        self.described: dict[AssetName, Described] = {}
         self._plans: dict[str, PlannedRows] = {}
         self._files: dict[str, ReadyFile] = {}
         self._lock = threading.Lock()
@@ -108,12 +118,12 @@ class Session:
         return self.folder / secrets.token_hex()
 
     def offer(self, file: ReadyFile) -> str:
-        """Let the browser download ``file``, and return its secret name. If there are many pictures, the oldest are
+        """Let the browser download ``file``, and return its secret name. If the page shows many, the oldest are
         removed."""
         name = secrets.token_urlsafe()
         with self._lock:
             self._files[name] = file
-            old = [key for key, one in self._files.items() if one.media_type.startswith("image/")][:-_MOST_FILES]
+            old = [key for key, one in self._files.items() if one.is_shown][:-_MOST_FILES]
         for key in old:
             self.withdraw(key)
         return name

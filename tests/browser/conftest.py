@@ -1,13 +1,15 @@
-"""Fixtures: the browser that ``scripts/browser`` names, and the directory of its screenshots."""
+"""Fixtures: the browser that ``scripts/browser`` names, the page of the demo, and the directory of its screenshots."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from delta_sharing_client.browse.page import Running, running
 from tests.browser.chromium import Chromium
 
 BINARY = "DELTA_SHARING_CHROMIUM"
@@ -29,3 +31,22 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = Path(os.environ.get(PICTURES) or tmp_path_factory.mktemp("pictures"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def page(serve_demo: Any) -> Iterator[Running]:
+    with running(str(serve_demo.profile_path)) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _no_problems(request: pytest.FixtureRequest) -> Iterator[None]:
+    chromium: Chromium = request.getfixturevalue("browser")
+    chromium.problems.clear()
+    chromium.requested.clear()
+    chromium.look_like(1200, 800)
+    yield
+    chromium.send("Runtime.evaluate", expression="1")
+    assert chromium.problems == []
+    # The page may only send requests to this machine.
+    assert [url for url in chromium.requested if not url.startswith(("http://127.0.0.1:", "about:", "file:"))] == []

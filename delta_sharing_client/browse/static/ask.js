@@ -1,17 +1,40 @@
-// Requests to the server on this machine. The key is in the part of the address after '#', and stays in this tab.
+// Requests to the server on this machine. The key is in the part of the address after '#', and stays in tabs of this page.
 
 const STORED = "key";
+const PATIENCE = 1000;
 
-function keyOf() {
-  const found = /^#key=([0-9a-f]{64})$/.exec(location.hash);
-  if (found) {
-    sessionStorage.setItem(STORED, found[1]);
-    history.replaceState(null, "", "/");
-  }
-  return sessionStorage.getItem(STORED) || "";
+// A tab that a link opened has no key: it asks the other tabs. Only pages of this origin hear that, and nothing is kept.
+const tabs = new BroadcastChannel("key");
+let key = sessionStorage.getItem(STORED) || "";
+let onKey = () => {};
+
+function keep(found) {
+  key = found;
+  sessionStorage.setItem(STORED, found);
+  onKey();
 }
 
-const key = keyOf();
+tabs.onmessage = ({ data }) => {
+  if (data.key && (data.isNew || !key)) keep(data.key);
+  else if (!data.key && key) tabs.postMessage({ key });
+};
+
+const given = /^#key=([0-9a-f]{64})$/.exec(location.hash);
+if (given) {
+  history.replaceState(null, "", "/");
+  keep(given[1]);
+  // The command may have been started again: older tabs need this key, too.
+  tabs.postMessage({ key, isNew: true });
+}
+
+async function findKey() {
+  if (key) return;
+  await new Promise((done) => {
+    onKey = done;
+    setTimeout(done, PATIENCE);
+    tabs.postMessage({});
+  });
+}
 
 export class Problem extends Error {
   constructor(told, typed) {
@@ -27,6 +50,7 @@ const GONE = "The command 'delta-sharing browse' has ended. Start it again, and 
 
 export async function ask(question, values = {}, signal = undefined) {
   let response, told;
+  await findKey();
   try {
     response = await fetch(`/api/${question}`, {
       method: "POST",
@@ -39,6 +63,11 @@ export async function ask(question, values = {}, signal = undefined) {
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem({ error: GONE });
+  }
+  if (response.status === 401) {
+    // It is of an earlier run, and no other tab should get it.
+    key = "";
+    sessionStorage.removeItem(STORED);
   }
   if (!response.ok) throw new Problem(told, told.field === "filter" ? values.filter : undefined);
   return told;

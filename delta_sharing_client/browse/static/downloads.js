@@ -1,7 +1,7 @@
 // Downloads: the command writes the whole file, this page shows its progress, and the browser then fetches it.
 
 import { ask } from "./ask.js";
-import { el, number, shown, shownLines, size, tell } from "./parts.js";
+import { brief, el, number, shown, shownLines, size, tell } from "./parts.js";
 
 const tray = document.getElementById("tray");
 const PAUSE = 250;
@@ -9,10 +9,10 @@ const PAUSE = 250;
 // Starts a download; the request `question` and its `values` describe it.
 export async function download(question, values, label, signal) {
   const first = await ask(question, values, signal);
-  const bar = el("progress", { "aria-label": `Progress of ${shown(first.name)}` });
+  const bar = el("progress", { "aria-label": `Progress of ${brief(first.name)}` });
   const told = el("span", { class: "how", role: "status" });
   const button = el("button", { type: "button" }, "Cancel");
-  const line = el("div", { class: "download" }, el("bdi", { class: "name" }, shown(first.name)), label ? el("span", { class: "soft" }, shown(label)) : null, bar, told, button);
+  const line = el("div", { class: "download" }, el("bdi", { class: "name" }, brief(first.name)), label ? el("span", { class: "soft" }, shown(label)) : null, bar, told, button);
   tray.hidden = false;
   tray.append(line);
   line.scrollIntoView({ block: "nearest" });
@@ -27,7 +27,7 @@ export async function download(question, values, label, signal) {
     told.textContent = text;
     button.textContent = "Close";
     button.onclick = remove;
-    tell(`${shown(first.name)}: ${text}`);
+    tell(`${brief(first.name)}: ${text}`);
   };
   button.onclick = async () => {
     button.disabled = true;

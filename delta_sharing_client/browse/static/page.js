@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { showAsset } from "./files.js";
-import { el, fill, moment, shown, shownLines, stop } from "./parts.js";
+import { address, brief, el, fill, moment, shown, shownLines, stop } from "./parts.js";
 import { showTable } from "./table.js";
 import { Tree } from "./tree.js";
 
@@ -11,15 +11,10 @@ const menu = document.getElementById("menu");
 const KINDS = new Set(["table", "volume", "model", "skill"]);
 
 const tree = new Tree(document.getElementById("tree"), document.getElementById("search"), document.getElementById("found"), (kind, path) => {
-  choosing(false);
   const to = address(kind, path);
   if (location.hash === to) show();
   else location.hash = to;
 });
-
-function address(kind, path, tab = "") {
-  return `#${[kind, ...path, ...(tab ? [tab] : [])].map(encodeURIComponent).join("/")}`;
-}
 
 function choosing(is) {
   document.body.classList.toggle("choosing", is);
@@ -55,11 +50,12 @@ function show() {
     if (welcome) view.replaceChildren(...welcome());
     return;
   }
-  document.title = `${shown(path[2])} · Shared data`;
+  choosing(false);
+  document.title = `${brief(path[2])} · Shared data`;
   tree.mark(kind, path);
   view.scrollTop = 0;
   if (kind === "table") showTable(view, path, rest[3], (tab) => history.replaceState(null, "", address(kind, path, tab)));
-  else showAsset(view, kind, path);
+  else showAsset(view, kind, path, rest.slice(3));
 }
 
 function begin() {
@@ -86,7 +82,7 @@ function start(told) {
   }
   return [
     el("h2", {}, "What is shared with you"),
-    ...told.shares.map((share) => el("section", {}, el("h3", {}, el("button", { type: "button", class: "link", onclick: () => { tree.openShare(share.name); choosing(true); } }, el("bdi", {}, shown(share.name)))), share.comment ? el("p", { class: "comment" }, shownLines(share.comment)) : null)),
+    ...told.shares.map((share) => el("section", {}, el("h3", {}, el("button", { type: "button", class: "link", onclick: () => { tree.openShare(share.name); choosing(true); } }, el("bdi", {}, brief(share.name)))), share.comment ? el("p", { class: "comment" }, shownLines(share.comment)) : null)),
     el("p", { class: "soft" }, "Choose a table, volume, model or skill in the tree; '/' goes to the filter, arrows move, Enter opens."),
     expires,
   ].filter(Boolean);

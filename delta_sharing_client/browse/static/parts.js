@@ -13,6 +13,41 @@ export function shownLines(text) {
   return String(text).replace(/\r\n/g, "\n").replace(UNSEEN, (one) => (one === "\n" || one === "\t" ? one : shown(one)));
 }
 
+const LONGEST = 255; // characters, as most systems allow in a name
+
+// A name that never fills the page: a long one without its middle.
+export function brief(name) {
+  const letters = [...shown(name)];
+  return letters.length <= LONGEST ? letters.join("") : `${letters.slice(0, 200).join("")} … ${letters.slice(-20).join("")}`;
+}
+
+// The beginning of a text, shown where the mouse rests.
+export function hint(text) {
+  return shown(String(text).slice(0, 1000));
+}
+
+// The address of something that is shared: its kind, its full name, and a place in it.
+export function address(kind, path, ...more) {
+  const parts = [...path, ...more];
+  while (parts.at(-1) === "") parts.pop();
+  return `#${[kind, ...parts].map(encodeURIComponent).join("/")}`;
+}
+
+// Whether a click opens a link in another tab or window.
+export function isElsewhere(event) {
+  return event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
+}
+
+// A link to an address of this page, where a click calls `onOpen` in place of showing all anew.
+export function link(to, onOpen, ...inside) {
+  return el("a", { class: "link", href: to, onclick: (event) => {
+    if (isElsewhere(event)) return;
+    event.preventDefault();
+    if (location.hash !== to) history.pushState(null, "", to);
+    onOpen();
+  } }, ...inside);
+}
+
 // A node, with attributes (strings, and listeners as "on...") and content (nodes and strings).
 export function el(tag, attributes = {}, ...inside) {
   const node = document.createElement(tag);
@@ -177,14 +212,14 @@ export function grid(found, { label = "Rows", sort = {}, onSort = null, onCell =
   if (!found.columns.length) return el("p", { class: "soft" }, "There are no columns.");
   const titles = found.columns.map((one, at) => {
     const isSorted = sort.sort === at;
-    const name = el("bdi", {}, shown(one.name) || "(no name)");
+    const name = el("bdi", {}, brief(one.name) || "(no name)");
     const arrow = isSorted ? el("span", { class: "order", "aria-hidden": "true" }, sort.descending ? " ▼" : " ▲") : null;
     const title = onSort && !/^(struct|array|map|variant)/.test(one.type) ? el("button", { type: "button", class: "title", "data-sort": at, onclick: () => onSort(at) }, name, arrow) : name;
-    return el("th", { scope: "col", title: shown(one.name), "aria-sort": isSorted ? (sort.descending ? "descending" : "ascending") : null }, title, el("span", { class: "type", title: shown(one.type) }, shown(one.type)));
+    return el("th", { scope: "col", title: hint(one.name), "aria-sort": isSorted ? (sort.descending ? "descending" : "ascending") : null }, title, el("span", { class: "type", title: hint(one.type) }, brief(one.type)));
   });
   const body = el("tbody", {}, found.rows.map((row) => el("tr", {}, row.map((text, place) => {
     if (text === null) return el("td", { class: "null" }, "null");
-    return el("td", { class: found.columns[place].isNumber ? "number" : "", title: text.length > 40 ? shown(text) : null }, el("bdi", {}, shown(text)));
+    return el("td", { class: found.columns[place].isNumber ? "number" : "", title: text.length > 40 ? hint(text) : null }, el("bdi", {}, shown(text)));
   }))));
   const table = el("table", { class: "rows" }, el("thead", {}, el("tr", {}, titles)), body);
   const offered = el("div", { class: "offered", role: "status" });
@@ -195,7 +230,7 @@ export function grid(found, { label = "Rows", sort = {}, onSort = null, onCell =
     if (!onCell || NO_CONDITION.test(found.columns[at].type) || IS_CUT.test(text || "")) return;
     const by = (words, negate) => el("button", { type: "button", onclick: () => onCell(at, text, negate).catch((error) => offered.replaceChildren(problem(error))) }, words);
     const value = text === null ? "null" : text === "" ? "an empty text" : shown(text.length > 60 ? `${text.slice(0, 60)} …` : text);
-    offered.append(el("bdi", {}, shown(found.columns[at].name)), " is ", el("bdi", { class: "mono" }, value), ": ", by("Only these rows", false), " ", by("Without these rows", true));
+    offered.append(el("bdi", {}, brief(found.columns[at].name)), " is ", el("bdi", { class: "mono" }, value), ": ", by("Only these rows", false), " ", by("Without these rows", true));
   };
   // A long value unfolds on a click.
   body.addEventListener("click", (event) => {
@@ -243,8 +278,8 @@ export function grid(found, { label = "Rows", sort = {}, onSort = null, onCell =
 export function facts(pairs) {
   const list = el("dl", { class: "facts" });
   for (const [name, value] of pairs) {
-    if (value === null || value === undefined || value === "") continue;
-    list.append(el("dt", {}, shown(name)), el("dd", {}, value instanceof Node ? value : el("bdi", {}, shownLines(plain(value)))));
+    if (value === null || value === undefined || value === "" || value.length === 0) continue;
+    list.append(el("dt", {}, brief(name)), el("dd", {}, value instanceof Node ? value : el("bdi", {}, shownLines(plain(value)))));
   }
   return list;
 }

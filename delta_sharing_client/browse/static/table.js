@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { download } from "./downloads.js";
-import { count, el, facts, fill, grid, notes, number, problem, shown, shownLines, size, tabs, tell, when } from "./parts.js";
+import { brief, count, el, facts, fill, grid, hint, notes, number, problem, shown, shownLines, size, tabs, tell, when } from "./parts.js";
 
 const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"], ["xlsx", "Excel"]];
 const MOST_BOXES = 3000;
@@ -29,7 +29,7 @@ function heading(path, told) {
     count(columnsInAll, "column"),
     about.sizeInBytes === null ? null : `${size(about.sizeInBytes)}${about.numFiles === null ? "" : ` in ${count(about.numFiles, "file")}`}`,
     `version ${about.version}`,
-    about.partitionColumns.length ? `partitioned by ${about.partitionColumns.map(shown).join(", ")}` : null,
+    about.partitionColumns.length ? `partitioned by ${about.partitionColumns.map(brief).join(", ")}` : null,
   ].filter(Boolean).join(" · "));
   const countRows = async () => {
     rows.textContent = "counting rows … · ";
@@ -44,8 +44,8 @@ function heading(path, told) {
   if (told.countsRows) countRows();
   else rows.append(el("button", { type: "button", class: "link", onclick: countRows }, "count the rows"), " · ");
   return [
-    el("h2", {}, el("bdi", {}, shown(path[2])), " ", el("span", { class: "tag" }, about.tableFormat === "iceberg" ? "Iceberg table" : "table")),
-    el("p", { class: "soft" }, el("bdi", {}, shown(path.join(".")))),
+    el("h2", {}, el("bdi", { title: hint(path[2]) }, brief(path[2])), " ", el("span", { class: "tag" }, about.tableFormat === "iceberg" ? "Iceberg table" : "table")),
+    el("p", { class: "soft" }, el("bdi", {}, path.map(brief).join("."))),
     about.description ? el("p", { class: "comment" }, shownLines(about.description)) : null,
     line,
   ].filter(Boolean);
@@ -62,11 +62,11 @@ function columnsTab(told, choice) {
     const found = columns.filter((one) => !words || `${one.column}\n${one.comment || ""}`.toLowerCase().includes(words));
     body.replaceChildren(...found.slice(0, MOST_BOXES).map((one) =>
       el("tr", {},
-        el("td", { class: "name" }, el("bdi", {}, shown(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
-        el("td", { class: "type" }, shown(one.type)),
+        el("td", { class: "name" }, el("bdi", { title: hint(one.column) }, brief(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
+        el("td", { class: "type", title: hint(one.type) }, brief(one.type)),
         el("td", { class: "still" }, one.nullable === null ? "" : one.nullable ? "yes" : "never"),
         el("td", { class: "comment" }, shownLines(one.comment || "")),
-        el("td", {}, one.nullable === null ? null : el("button", { type: "button", "aria-label": `Statistics of ${shown(one.column)}`, onclick: () => statistics(place, choice, [one.column]) }, "Statistics"))
+        el("td", { class: "act" }, one.nullable === null ? null : el("button", { type: "button", "aria-label": `Statistics of ${brief(one.column)}`, onclick: () => statistics(place, choice, [one.column]) }, "Statistics"))
       )
     ));
     if (!found.length) body.append(el("tr", {}, el("td", { colspan: "5" }, columns.length ? "No column has this text." : "The table has no columns.")));
@@ -78,7 +78,7 @@ function columnsTab(told, choice) {
     columns.length > 10 ? el("p", {}, filter) : null,
     columnsInAll > columns.length ? el("p", { class: "note" }, `The first ${number(columns.length)} of ${number(columnsInAll)} columns are listed.`) : null,
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Columns" },
-      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null?", "Comment", ""].map((text) => el("th", { scope: "col" }, text)))), body)),
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ["Column", "Type", "Null?", "Comment"].map((text) => el("th", { scope: "col" }, text)), el("td", { class: "act" }))), body)),
     place,
     el("h3", {}, "Properties"),
     facts([
@@ -94,7 +94,7 @@ function columnsTab(told, choice) {
 // Facts about one column for the rows of the chosen filter: first what the log states, then, after a click, its values.
 function statistics(place, choice, path) {
   const result = el("div");
-  const title = el("h3", { tabindex: "-1" }, "Statistics of ", el("bdi", {}, shown(path.join(" › "))));
+  const title = el("h3", { tabindex: "-1" }, "Statistics of ", el("bdi", {}, path.map(brief).join(" › ")));
   place.replaceChildren(title, choice.filter.trim() ? el("p", { class: "soft" }, `Of the rows for which ${shown(choice.filter.trim())}.`) : "", result);
   place.scrollIntoView({ block: "nearest" });
   title.focus();
@@ -127,7 +127,7 @@ function shownFacts(found) {
     return el("div", { class: "track" }, node);
   };
   const rows = (list, titles) => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": titles[0] },
-    el("table", {}, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, list)));
+    el("table", {}, el("thead", {}, el("tr", {}, titles.map((text) => el(text ? "th" : "td", text ? { scope: "col" } : {}, text)))), el("tbody", {}, list)));
   tell("The values are read.");
   return [
     facts([
@@ -207,7 +207,7 @@ class Choice {
     const boxes = el("div", { class: "boxes" });
     const retitle = () => {
       const few = [...this.paths.keys()].filter((name) => this.chosen.has(name));
-      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.width)}: ${few.slice(0, 6).map(shown).join(", ")}${few.length > 6 ? " …" : ""}` : this.width === 1 ? "The only column" : `All ${number(this.width)} columns`;
+      title.textContent = few.length ? `${count(few.length, "column")} of ${number(this.width)}: ${few.slice(0, 6).map(brief).join(", ")}${few.length > 6 ? " …" : ""}` : this.width === 1 ? "The only column" : `All ${number(this.width)} columns`;
     };
     const draw = (words) => {
       const found = [...this.paths.keys()].filter((name) => !words || name.toLowerCase().includes(words)).slice(0, MOST_BOXES);
@@ -215,7 +215,7 @@ class Choice {
         const box = el("input", { type: "checkbox" });
         box.checked = this.chosen.has(name);
         box.addEventListener("change", () => { box.checked ? this.chosen.add(name) : this.chosen.delete(name); retitle(); });
-        return el("label", { title: shown(name) }, box, el("span", {}, el("bdi", {}, shown(name))));
+        return el("label", { title: hint(name) }, box, el("span", {}, el("bdi", {}, brief(name))));
       }));
     };
     retitle();
@@ -361,7 +361,7 @@ function historyTable(told, path, changes, load) {
   const counts = told.versions.flatMap((one) => [one.inserts, one.updates, one.deletes]).filter((one) => one !== null);
   const most = Math.max(1, ...counts);
   const hasOperations = told.versions.some((one) => one.operation);
-  const titles = ["Version", "Written (UTC)", hasOperations ? "Operation" : null, "Rows", ""].filter((text) => text !== null);
+  const titles = ["Version", "Written (UTC)", hasOperations ? "Operation" : null, "Rows"].filter((text) => text !== null);
   const rows = [...told.versions].reverse().map((one) => {
     const parts = [["insert", "inserts"], ["update", "updates"], ["delete", "deletes"]].filter(([, name]) => one[name]).map(([kind, name]) => {
       const bar = el("div", { class: `bar ${kind}` });
@@ -374,14 +374,14 @@ function historyTable(told, path, changes, load) {
       el("td", { class: "still" }, when(one.timestamp)),
       hasOperations ? el("td", { title: shownLines(parameters) }, shown(one.operation || "")) : null,
       el("td", {}, parts.length ? el("div", { class: "bars" }, ...parts.flat()) : el("span", { class: "soft" }, told.from === null ? "" : one.inserts === null ? "changes not recorded" : "no rows changed")),
-      el("td", {}, told.from === null ? null : el("button", { type: "button", "aria-label": `Changes of version ${one.version}`, onclick: () => showChanges(changes, path, one.version) }, "Changes"))
+      el("td", { class: "act" }, told.from === null ? null : el("button", { type: "button", "aria-label": `Changes of version ${one.version}`, onclick: () => showChanges(changes, path, one.version) }, "Changes"))
     );
   });
   const older = told.from ? el("p", {}, el("button", { type: "button", onclick: () => load(Math.max(0, told.from - 50), false) }, "Older versions")) : null;
   if (!rows.length) return told.notes ? [...notes(told.notes), startAt(told, load)] : el("p", { class: "soft" }, "The server reports no versions.");
   return [
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Versions" },
-      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col", class: text === "Version" ? "amount" : "" }, text)))), el("tbody", {}, rows))),
+      el("table", { class: "wide" }, el("thead", {}, el("tr", {}, titles.map((text) => el("th", { scope: "col", class: text === "Version" ? "amount" : "" }, text)), el("td", { class: "act" }))), el("tbody", {}, rows))),
     older,
   ];
 }

@@ -1,10 +1,16 @@
 // The tree of shared items. Only visible rows are in the page, so that ten thousand tables do not slow it down.
 
 import { ask } from "./ask.js";
-import { count, el, shown, tell } from "./parts.js";
+import { address, brief, count, el, hint, isElsewhere, shown, tell } from "./parts.js";
 
 const LETTERS = { table: "T", volume: "V", model: "M", skill: "S" };
+const LEAST = 2; // characters of a search in columns and comments
+const MOST_TABLES = 300; // so many are described without a further click
 const MORE = 8; // rows above and below the visible ones
+
+function keyOf(node) {
+  return JSON.stringify([node.kind, ...node.path]);
+}
 
 class Node {
   constructor(kind, path, parent) {
@@ -37,6 +43,7 @@ export class Tree {
     this.here = null; // the row with the keyboard focus
     this.opened = ""; // the asset that is shown
     this.words = "";
+    this.reasons = new Map(); // why the search has found an asset whose name has not the words
     this.space = el("div", { class: "space", role: "presentation" });
     place.replaceChildren(this.space);
     place.addEventListener("scroll", () => this.draw(), { passive: true });
@@ -120,7 +127,9 @@ export class Tree {
   }
 
   async filter() {
+    this.control?.abort();
     this.words = this.search.value.trim().toLowerCase();
+    this.reasons = new Map();
     this.place.scrollTop = 0;
     this.update();
     const words = this.words;
@@ -138,6 +147,27 @@ export class Tree {
       this.update();
     }
     if (failed.length) this.found.textContent = failed.join(" ");
+    if (words.length < LEAST) return;
+    const tables = this.shares.flatMap((share) => (share.children || []).flatMap((schema) => (schema.children || []).filter((one) => one.kind === "table"))).length;
+    if (tables <= MOST_TABLES || this.wasDeep) await this.deepen();
+    else this.found.append(" ", el("button", { type: "button", class: "link", onclick: () => { this.wasDeep = true; this.deepen(); } }, "Search columns and comments, too"));
+  }
+
+  // Adds what has the words in comments and columns. The server describes each table once.
+  async deepen() {
+    const words = this.words;
+    const names = this.found.textContent = this.matches ? `${count(this.matches, "name")} found; searching columns and comments …` : "Searching columns and comments …";
+    this.control = new AbortController();
+    try {
+      const { found, unread, reason } = await ask("search", { text: words }, this.control.signal);
+      if (this.words !== words) return;
+      this.reasons = new Map(found.map(([kind, path, columns]) => [JSON.stringify([kind, ...path]), columns.length ? columns.map(brief).join(", ") : "in the comment"]));
+      this.update();
+      const others = unread ? ` The columns of ${count(unread, "table")} were not searched: ${shown(reason)}` : "";
+      this.found.textContent = (this.matches ? `${count(this.matches, "result")} in names, columns and comments.` : "No name, column or comment has this text.") + others;
+    } catch (error) {
+      if (this.words === words && this.found.textContent === names) this.found.textContent = shown(error.message);
+    }
   }
 
   // === What is visible ===
@@ -158,12 +188,13 @@ export class Tree {
         for (const child of node.children || []) add(child);
         const isNamed = node.name.toLowerCase().includes(words);
         if (this.visible.length === at + 1 && !isNamed) this.visible.pop();
-      } else if (node.name.toLowerCase().includes(words) || node.path.join(".").toLowerCase().includes(words)) {
+      } else if (node.path.join(".").toLowerCase().includes(words) || this.reasons.has(keyOf(node))) {
         matches += 1;
         this.visible.push(node);
       }
     };
     this.shares.forEach(add);
+    this.matches = matches;
     this.found.textContent = words ? (matches ? `${count(matches, "name")} found` : "No name has this text.") : "";
     if (this.here && !this.visible.includes(this.here)) this.here = null;
     this.draw();
@@ -182,7 +213,7 @@ export class Tree {
     const kept = new Map();
     for (let at = first; at < last; at += 1) {
       const node = this.visible[at];
-      const looks = [at, height, node.state, this.words !== "", node.isOpen].join("|");
+      const looks = [at, height, node.state, this.words !== "", node.isOpen, this.words ? this.reasons.get(keyOf(node)) : ""].join("|");
       const before = this.rows.get(node);
       const row = before?.looks === looks ? before.row : this.row(node, at, height);
       row.classList.toggle("here", node === this.here);
@@ -202,8 +233,9 @@ export class Tree {
   row(node, at, height) {
     const isOpen = node.isFolder ? (this.words ? true : node.isOpen) : null;
     const siblings = node.parent ? node.parent.children : this.shares;
+    const why = this.words ? this.reasons.get(keyOf(node)) || "" : "";
     const row = el(
-      "div",
+      node.isFolder ? "div" : "a",
       {
         id: `node-${at}`,
         role: "treeitem",
@@ -212,16 +244,21 @@ export class Tree {
         "aria-setsize": siblings.length,
         "aria-posinset": siblings.length > 500 ? null : siblings.indexOf(node) + 1,
         "aria-expanded": isOpen === null ? null : String(isOpen),
-        "aria-label": `${shown(node.name)}, ${node.kind}`,
-        title: shown(node.path.join(".")),
-        onclick: () => {
+        title: [hint(node.path.join(".")), why].filter(Boolean).join("\n"),
+        href: node.isFolder ? null : address(node.kind, node.path),
+        tabindex: node.isFolder ? null : "-1",
+        onclick: (event) => {
+          if (!node.isFolder && isElsewhere(event)) return;
+          event.preventDefault();
           this.here = node;
           this.act(node);
         },
       },
-      el("span", { class: "arrow", "aria-hidden": "true" }, node.isFolder ? (isOpen ? "▾" : "▸") : ""),
-      LETTERS[node.kind] ? el("span", { class: `kind ${node.kind}`, "aria-hidden": "true" }, LETTERS[node.kind]) : null,
-      el("bdi", { class: "name" }, shown(node.name)),
+      el("span", { class: node.isFolder ? (isOpen ? "arrow open" : "arrow shut") : "arrow", "aria-hidden": "true" }),
+      LETTERS[node.kind] ? el("span", { class: `kind ${node.kind}`, "data-letter": LETTERS[node.kind], "aria-hidden": "true" }) : null,
+      el("bdi", { class: "name" }, brief(node.name)),
+      el("span", { class: "unseen" }, `, ${node.kind}`),
+      why ? el("span", { class: "why" }, why) : null,
       node.state === "…" ? el("span", { class: "soft" }, "…") : null,
       node.state === "empty" ? el("span", { class: "soft" }, node.kind === "share" ? "no schemas" : "empty") : null,
       node.state && node.state !== "…" && node.state !== "empty" ? el("span", { class: "problem-mark", title: shown(node.state) }, "failed; click to try again") : null
@@ -232,7 +269,7 @@ export class Tree {
   }
 
   isOpened(node) {
-    return !node.isFolder && this.opened === JSON.stringify([node.kind, ...node.path]);
+    return !node.isFolder && this.opened === keyOf(node);
   }
 
   // === What a person does ===
@@ -295,7 +332,7 @@ export class Tree {
 
   onKey(event) {
     const list = this.visible;
-    if (!list.length || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!list.length || (event.ctrlKey && event.key !== "Enter") || event.metaKey || event.altKey) return;
     const at = list.indexOf(this.here);
     const page = Math.max(1, Math.floor(this.place.clientHeight / this.height()) - 1);
     const node = this.here;
@@ -308,6 +345,8 @@ export class Tree {
     } else if (event.key === "ArrowLeft" && node) {
       if (node.isFolder && node.isOpen && !this.words) this.toggle(node);
       else if (node.parent) this.go(node.parent);
+    } else if (event.key === "Enter" && event.ctrlKey && node && !node.isFolder) {
+      open(address(node.kind, node.path), "_blank", "noopener");
     } else if ((event.key === "Enter" || event.key === " ") && node) {
       this.act(node);
     } else {

@@ -19,6 +19,7 @@ from delta_sharing_client.browse import folders
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.session import Session
 
+PARAGRAPH = [["p", None, "Text"]]
 SKILL = "---\nname: {}\ndescription: d\n---\nText\n"
 
 
@@ -79,7 +80,16 @@ LOOKS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "g.geojson": (b"[1,2]", text("[\n  1,\n  2\n]", **{"as": "json"})),
     "broken.json": (b"{", text("{")),
     "json.txt": (b"[1,2]", text("[1,2]")),
-    "SKILL.md": (SKILL.format("v").encode(), text(SKILL.format("v"))),
+    "SKILL.md": (
+        SKILL.format("v").encode(),
+        text(SKILL.format("v"), **{"as": "markdown"}, fields={"name": "v", "description": "d"}, tree=PARAGRAPH),
+    ),
+    "plain.MD": (b"Text", text("Text", **{"as": "markdown"}, fields={}, tree=PARAGRAPH)),
+    "wrong.markdown": (
+        b"---\na: *b\n---\n",
+        text("---\na: *b\n---\n", **{"as": "markdown"}, fields={}, tree=[["hr", None], ["h2", None, "a: *b"]]),
+    ),
+    "many.md": (b"*a* " * 20_000, text("*a* " * 20_000)),
     "p.parquet": (
         parquet(TABLE),
         {"as": "rows", "rowsInAll": 150, "columnsInAll": 2, "columns": NUMBERS, "cut": 0, "isMore": True}
@@ -100,6 +110,7 @@ PICTURES = {
     "b.bin": (b"\xff\xd8\xff", "image/jpeg"),
     "c.bin": (b"GIF89a", "image/gif"),
     "d.bin": (b"RIFF\n\n\n\nWEBP", "image/webp"),
+    "e.bin": (b"%PDF-1.7\n", "application/pdf"),
 }
 
 
@@ -130,10 +141,12 @@ def test_preview_of_a_picture(session: Session, name: str) -> None:
     data, media_type = PICTURES[name]
     shown = folders.look(session, asked(name))
     file = session.ready_file(str(shown.pop("file")))
-    assert shown == {"size": len(data), "as": "picture"}
+    form = "pdf" if media_type == "application/pdf" else "picture"
+    assert shown == {"size": len(data), "as": form}
     assert file is not None
     assert (file.path.read_bytes(), file.media_type) == (data, media_type)
-    assert file.name == f"picture.{media_type.removeprefix('image/')}"
+    name = "document" if form == "pdf" else form
+    assert file.name == f"{name}.{media_type.partition('/')[2]}"
 
 
 def test_large_pictures_are_asked_for_or_not_shown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,8 @@ def test_file_needs_only_the_cookie_and_is_sent_whole(page: Page, secrets: dict[
     status, found, _ = page.sent("/files/x", headers, "GET")
     (scope,) = page.scopes
     assert [name for name, _ in scope["headers"]] == [b"host", b"cookie", b"x"]
-    assert (status, found["content-security-policy"]) == (200, "default-src 'none'; frame-ancestors 'none'; sandbox")
+    assert (status, found["content-security-policy"]) == (200, "default-src 'none'; frame-ancestors 'self'; sandbox")
+    assert found["x-frame-options"] == "SAMEORIGIN"
 
 
 def test_headers_of_the_guard_replace_those_of_the_page(page: Page) -> None:

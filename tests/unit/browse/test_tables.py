@@ -38,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         volumes={"s.d.v": {"x/y.bin": b"123"}},
         skills={"s.d.k": {"SKILL.md": b"---\nname: k\ndescription: d\nmetadata:\n  a: b\n---\nText"}},
         models={"s.d.m": {1: {"a": b"one"}, 2: {"a": b"two"}}},
+        aliases={"s.d.m": {"champion": 2}},
     ) as running:
         yield running
 
@@ -96,13 +97,39 @@ def test_long_listing_of_assets_is_cut(session: Session, monkeypatch: pytest.Mon
 )
 def test_asset_is_described_without_its_location(session: Session, kind: str, name: str, facts: Any) -> None:
     found: Any = assets.described(session, asked(name, kind=kind))
-    versions = [{"version": number, "status": "READY", "comment": None} for number in (1, 2)]
-    assert found.pop("versions", None) == (versions if kind == "model" else None)
+    versions = [
+        {"version": number, "status": "READY", "comment": None, "source": None, "run_id": None} for number in (1, 2)
+    ]
+    listed = found.pop("versions", None)
+    assert listed is None or all(one.pop("id") for one in listed)
+    assert listed == (versions if kind == "model" else None)
     assert {found["facts"].pop("id"), found["facts"].pop("share_id")} != {None}
     assert found == {"facts": {"name": name, **SHARED, **facts}}
     for wrong in ("table", "rest", ""):
         with pytest.raises(ds.UsageError, match=f"Expected a volume, model or skill, found '{wrong}'"):
             assets.described(session, asked(name, kind=wrong))
+
+
+def test_alias_of_a_model_is_a_version(session: Session) -> None:
+    for alias, version in (("champion", 2), ("Champion", 2), ("other", None)):
+        assert assets.alias(session, asked("m", alias=alias)) == {"version": version}
+
+
+def test_search_finds_names_and_columns(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    assets.start(session, Asked({}))
+    nothing = {"unread": 0, "reason": None}
+    found = assets.searched(session, Asked({"text": "C20 wide"}))
+    columns = [name for name in (f"c{number}" for number in range(210)) if "c20" in name]
+    assert found == {"found": [["table", ["s", "e", "wide"], columns]], **nothing}
+    # The tables are described once for a page.
+    monkeypatch.setattr("delta_sharing_client.search.describe_table", lambda table: pytest.fail("described again"))
+    assert assets.searched(session, Asked({"text": "s.d.k"})) == {"found": [["skill", ["s", "d", "k"], []]], **nothing}
+    monkeypatch.setattr(assets, "_MOST_ASSETS", 1)
+    assert len(assets.searched(session, Asked({"text": "d"}))["found"]) == 1  # type: ignore[arg-type]
+    assets.start(session, Asked({}))
+    assert session.described == {}
+    with pytest.raises(ds.UsageError, match="must have a word"):
+        assets.searched(session, Asked({"text": " "}))
 
 
 # --- one table ---
