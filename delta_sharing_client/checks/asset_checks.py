@@ -71,8 +71,11 @@ class Directory:
     files: FileAsset
 
     def credentials(self) -> Answer:
-        """Return the response with credentials."""
-        return self.server.post(*self.path)
+        """Return the response with credentials; ``NotOffered`` without this API."""
+        answer = self.server.post(*self.path)
+        if answer.status in ABSENT:
+            raise NotOffered(f"{answer.asked} has status {answer.status}.")
+        return answer
 
 
 def directory(server: Server, kind: Kind) -> Directory:
@@ -163,9 +166,8 @@ def _get(kind: Kind, server: Server) -> None:
 def _case(kind: Kind, server: Server) -> None:
     asset = SharedAsset(server, kind)
     share, schema, name = (each.swapcase() for each in asset.names)
-    listed = server.get("shares", share, "schemas", schema, kind.plural).require()
-    if len(listed.document().get("items") or []) < 1:
-        raise Failed("Expected the items of the schema, whose name is in another case; found none.", listed)
+    if not server.items("shares", share, "schemas", schema, kind.plural):
+        raise Failed("Expected the items of the schema, whose name is in another case; found none.", server.latest)
     found = server.get("shares", share, "schemas", schema, kind.plural, name).require()
     if found.document().get("storageLocation") != asset.described().document().get("storageLocation"):
         raise Failed("Expected the same object as for the name in its own case, found another one.", found)
@@ -178,10 +180,10 @@ def _ids(kind: Kind, server: Server) -> None:
         raise NotTestable(f"The {kind.plural} would need ids, which are optional.")
     if len(set(ids)) < len(ids):
         raise Failed(f"Expected a different id for each of the {kind.plural}, found one twice.")
-    again = server.get(*asset.path, fresh=True).require()
-    for answer in (server.get(*asset.listing, fresh=True).require(), again):
-        items = answer.document().get("items", [answer.document()])
-        if not {item.get("id") for item in items} <= set(ids):
+    listed = server.get(*asset.listing, fresh=True).require()
+    described = asset.described()
+    for answer, items in ((listed, listed.document().get("items") or []), (described, [described.document()])):
+        if not {item["id"] for item in items if item.get("id")} <= set(ids):
             raise Failed("Expected the same id in each response, found another one.", answer)
 
 
@@ -207,14 +209,15 @@ def _token(kind: Kind, server: Server) -> None:
 
 
 def _credentials_token(kind: Kind, server: Server) -> None:
-    server.post(*directory(server, kind).path, anonymous=True).conforms("Error", status=401)
+    where = directory(server, kind)
+    where.credentials()
+    server.post(*where.path, anonymous=True).conforms("Error", status=401)
 
 
 def _credentials(kind: Kind, server: Server) -> None:
-    answer = directory(server, kind).credentials()
-    if answer.status in ABSENT:
-        raise NotOffered(f"{answer.asked} has status {answer.status}.")
-    answer.conforms("TemporaryCredentials", lambda field, rule: not is_limit(field, rule))
+    directory(server, kind).credentials().conforms(
+        "TemporaryCredentials", lambda field, rule: not is_limit(field, rule)
+    )
 
 
 def _one_kind(kind: Kind, server: Server) -> None:

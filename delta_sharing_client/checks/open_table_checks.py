@@ -6,6 +6,7 @@ from delta_sharing_client.checks.asset_checks import NO_SUCH_NAME, Kind, SharedA
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
 from delta_sharing_client.checks.checked_server import ABSENT, Answer, Server
 from delta_sharing_client.checks.shared_catalog import SharedCatalog
+from delta_sharing_client.checks.shared_tables import DELTA
 
 _GET = "OpenSharing, Get Table"
 _MOST_TABLES = 10
@@ -83,9 +84,9 @@ def _token(server: Server) -> None:
 )  # fmt: skip
 def _delta(server: Server) -> None:
     for table, _ in _with_format(server, "delta"):
-        answer = server.get(*table.path, "version")
+        answer = server.get(*table.path, "metadata", headers=DELTA)
         if answer.status in ABSENT:
-            raise Failed(f"Expected the version of {'.'.join(table.names)}, found status {answer.status}.", answer)
+            raise Failed(f"Expected the metadata of {'.'.join(table.names)}, found status {answer.status}.", answer)
 
 
 @check(
