@@ -71,25 +71,25 @@ def _one_item_on_no_page(answer: Answer) -> None:
         answer.document = document | {"items": []}
 
 
-@spoils("list.last-page-has-no-token", "/shares")
+@spoils("list.last-page-has-no-token", f"{SHARE}/schemas")
 def _token_on_the_last_page(answer: Answer) -> None:
-    if "maxResults" in answer.asked.query:
+    if int(answer.asked.query.get("maxResults", 0)) > 3:  # the demo has three schemas
         answer.document = answer.document | {"nextPageToken": "more"}
 
 
-# Of the two requests of a run, the second one has another id.
-_second_time = itertools.cycle((False, True))
+def _another_id_the_second_time() -> Callable[[Answer], None]:
+    """Return a violation of the second of the two requests of a run."""
+    is_second = itertools.cycle((False, True))
+
+    def spoil(answer: Answer) -> None:
+        if not answer.asked.query and next(is_second):
+            _first("id", str(uuid.uuid4()))(answer)
+
+    return spoil
 
 
-@spoils("list-shares.ids-are-stable", "/shares")
-def _another_id_the_second_time(answer: Answer) -> None:
-    if not answer.asked.query and next(_second_time):
-        _first("id", str(uuid.uuid4()))(answer)
-
-
-@spoils("list-tables.ids-are-stable", f"{SCHEMA}/tables")
-def _another_id_each_time(answer: Answer) -> None:
-    _first("id", str(uuid.uuid4()))(answer)
+spoils("list-shares.ids-are-stable", "/shares")(_another_id_the_second_time())
+spoils("list-tables.ids-are-stable", "/schemas/lake/tables")(_another_id_the_second_time())
 
 
 @spoils("list-all-tables.has-the-tables-of-each-schema", f"{SHARE}/all-tables")
@@ -97,20 +97,24 @@ def _one_table_missing(answer: Answer) -> None:
     answer.document = {"items": answer.document["items"][:-1]}
 
 
-def _table_called(name: str) -> Callable[[Answer], None]:
-    """Return a violation that lists another table, in the schema ``lake``."""
+def _empty_share(name: str) -> Callable[[Answer], None]:
+    """Return a violation that lists another share, which is empty."""
+    share = {"name": name, "id": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
 
     def spoil(answer: Answer) -> None:
-        document = answer.document
-        model = next(item for item in document["items"] if item["schema"] == "lake")
-        answer.document = {"items": [*document["items"], {**model, "name": name, "id": name}]}
+        if answer.status == 200:
+            answer.document = {"items": [*answer.document["items"], share]}
+        elif answer.asked.path.endswith(f"/shares/{name}"):
+            answer.status, answer.document = 200, {"share": share}
+        else:
+            answer.status, answer.document = 200, {"items": []}
 
     return spoil
 
 
 for _check, _name in (("names.length", "n" * 256), ("names.characters", "two words")):
-    for _path in ("/schemas/lake/tables", f"{SHARE}/all-tables"):
-        spoils(_check, _path)(_table_called(_name))
+    spoils(_check, "/shares")(_empty_share(_name))
+    spoils(_check, f"/shares/{_name}(/.*)?", statuses=(404,))(_empty_share(_name))
 
 
 def _case_sensitive(segment: int) -> Callable[[Asked], None]:

@@ -23,12 +23,13 @@ def some_schemas(server: Server) -> list[tuple[str, str]]:
 
 
 def listings(server: Server) -> Iterator[tuple[str, ...]]:
-    """Yield the path of one listing of each kind, longest listing first among schemas."""
-    yield ("shares",)
+    """Yield the path of one listing of each kind; the shares come last, because there are often few."""
     share, schema = server.schemas()[0]
     yield ("shares", share, "schemas")
     yield ("shares", share, "schemas", schema, "tables")
-    yield ("shares", share, "all-tables")
+    if server.get("shares", share, "all-tables").status not in ABSENT:
+        yield ("shares", share, "all-tables")
+    yield ("shares",)
 
 
 def long_listing(server: Server) -> tuple[str, ...]:
