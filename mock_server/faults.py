@@ -16,7 +16,13 @@ import enum
 import threading
 from collections.abc import Iterable
 
-from . import broken_access, broken_assets, broken_iceberg, broken_listings
+from . import (
+    broken_access,
+    broken_assets,
+    broken_delta,
+    broken_iceberg,
+    broken_listings,
+)
 from .errors import ConfigError
 from .violations import VIOLATIONS
 
@@ -124,7 +130,7 @@ FAULTS: tuple[FaultKind, ...] = (
 )  # fmt: skip
 
 # Importing these modules registers their violations.
-BROKEN = (broken_access, broken_listings, broken_assets, broken_iceberg)
+BROKEN = (broken_access, broken_listings, broken_assets, broken_iceberg, broken_delta)
 _BREAK = "break-"
 KINDS = {kind.name: kind for kind in FAULTS} | {
     f"{_BREAK}{check}": FaultKind(

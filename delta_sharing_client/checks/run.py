@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from delta_sharing_client.checks import (
     access_checks,
     asset_checks,
+    delta_checks,
     forms,
     iceberg_checks,
     listing_checks,
@@ -23,7 +24,7 @@ from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.redact import safe_url
 
 # Importing these modules registers their checks.
-MODULES = (access_checks, listing_checks, asset_checks, model_checks, open_table_checks, iceberg_checks)
+MODULES = (access_checks, listing_checks, asset_checks, model_checks, open_table_checks, iceberg_checks, delta_checks)
 
 
 def conformance(

@@ -6,8 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
+from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, NotTestable
 from delta_sharing_client.checks.checked_server import Answer, Server
+from delta_sharing_client.parquet.footer import Footer, parse_footer
 
 CAPABILITIES = "delta-sharing-capabilities"
 # What a client of everything says; servers refuse tables whose features a request does not name.
@@ -15,6 +19,7 @@ FEATURES = (
     "deletionvectors,columnmapping,timestampntz,typewidening,typewidening-preview,variant,variant-preview,"
     "variantshredding,variantshredding-preview,v2checkpoint,vacuumprotocolcheck,catalogmanaged,materializepartitioncolumns"
 )
+_TAIL = 256 * 1024
 PARQUET = {CAPABILITIES: "responseformat=parquet"}
 DELTA = {CAPABILITIES: f"responseformat=delta;readerfeatures={FEATURES}"}
 
@@ -127,3 +132,41 @@ def plain(server: Server) -> SharedTable:
     return table_with(
         server, "a table with a file that parquet format can represent", lambda table: table.files(PARQUET)
     )
+
+
+def require_lines(answer: Answer, delta: bool, *kinds: str) -> list[dict[str, Any]]:
+    """Return the lines of a response in ``delta`` or parquet format: protocol and metadata, then lines of ``kinds``,
+    perhaps with metadata, protocols and an end-of-stream action. ``Failed`` if a line has another form."""
+    lines = answer.require().lines()
+    for number, line in enumerate(lines):
+        kind = ("protocol", "metaData")[number] if number < 2 else next((name for name in kinds if name in line), None)
+        if kind is None:
+            kind = next((name for name in _OTHER_LINES if name in line), None)
+        if kind is None:
+            raise Failed(f"Expected a line with {', '.join(kinds)}, found {', '.join(line) or 'none'}.", answer)
+        problem = forms.problem(line, _FORMS.get(kind) or ("Delta" if delta else "Parquet") + _PAIRED[kind])
+        if problem is not None:
+            raise Failed(f"Line {number + 1} differs from the specification: {problem}", answer)
+    if len(lines) < 2:
+        raise Failed("Expected a line with the protocol and one with the metadata.", answer)
+    return lines
+
+
+_OTHER_LINES = ("metaData", "protocol", "endStreamAction")
+_PAIRED = {"protocol": "Protocol", "metaData": "Metadata", "file": "File"}
+_FORMS = {"endStreamAction": "EndStreamAction", **dict.fromkeys(("add", "cdf", "remove"), "ParquetChange")}
+
+
+def records_of(stats: str | None) -> int:
+    """Return the number of records that the statistics of a file state. ``NotTestable`` if they state none."""
+    records = json.loads(stats or "{}").get("numRecords")
+    if not isinstance(records, int):
+        raise NotTestable("The files would need statistics with numRecords, which are optional.")
+    return records
+
+
+def footer_of(server: Server, url: str, size: int) -> Footer:
+    """Return the footer of the Parquet file at a pre-signed URL."""
+    start = max(0, size - _TAIL)
+    answer = server.fetch(url, Range=f"bytes={start}-{size - 1}").require(200, 206)
+    return parse_footer(pa.py_buffer(answer.body if answer.status == 206 else answer.body[start:]), size)

@@ -32,7 +32,6 @@ from tests.unit.mock_server.helpers import (
 
 TABLES = "shares/default/schemas/default/tables"
 FEED = f"{TABLES}/feed"
-BOTH = "responseformat=parquet,delta;readerfeatures=deletionvectors"
 
 
 def failure(api: Api, table: str, capabilities: str | None = None, **body: object) -> tuple[int, str, str]:
@@ -77,11 +76,6 @@ def test_client_that_accepts_only_delta_gets_delta(api: Api) -> None:
         add = line["file"]["deltaSingleAction"]["add"]
         assert add.keys() >= {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
         assert line["file"]["size"] == add["size"]
-
-
-def test_client_of_both_formats_gets_delta_only_if_needed(api: Api) -> None:
-    assert api.query("plain", BOTH).headers["delta-sharing-capabilities"] == "responseformat=parquet"
-    assert api.query("vectors", BOTH).headers["delta-sharing-capabilities"] == "responseformat=delta"
 
 
 @pytest.mark.parametrize("path", ["metadata", "changes?startingVersion=0"])
@@ -200,16 +194,6 @@ def test_file_has_one_id_and_different_urls_by_action(api: Api) -> None:
     assert urlsplit(added["path"]).path == urlsplit(removed["path"]).path
     assert removed["size"] == added["size"]
     assert api.fetch(added["path"]).content == api.fetch(removed["path"]).content
-
-
-def test_deletion_vector_is_a_signed_url_with_an_id(api: Api) -> None:
-    (line,) = api.query("vectors", DELTA).files
-    vector = line["file"]["deltaSingleAction"]["add"]["deletionVector"]
-    assert vector["storageType"] == "p"
-    assert vector["cardinality"] == 3
-    assert line["file"]["deletionVectorFileId"]
-    data = api.fetch(vector["pathOrInlineDv"]).content
-    assert int.from_bytes(data[vector["offset"] : vector["offset"] + 4], "big") == vector["sizeInBytes"]
 
 
 def test_files_with_special_characters_are_served(api: Api) -> None:
