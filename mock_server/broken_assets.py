@@ -85,12 +85,14 @@ def _break(plural: str, files: str, credentials: str) -> None:
     spoils(f"{plural}.ids", listing)(first_with(id=lambda: str(uuid.uuid4())))
     spoils(f"{plural}.share-id", listing)(first_with(shareId="other"))
     spoils(f"{plural}.unknown", one, statuses=(404,))(with_status(400))
+    spoils(f"{plural}.unknown-schema", listing, statuses=(404,))(with_status(400))
     spoils(f"{plural}.token", one, statuses=(401,))(with_status(400))
     spoils(f"{plural}.credentials-form", credentials, "POST")(_with_credentials(awsTempCredentials={"accessKeyId": ""}))
     spoils(f"{plural}.credentials-of-one-kind", credentials, "POST")(
         _with_credentials(awsTempCredentials=_KEYS, r2Credentials=_KEYS)
     )
     spoils(f"{plural}.credentials-last", credentials, "POST")(_with_credentials(expirationTime=1_600_000_000_000))
+    spoils(f"{plural}.credentials-unknown", credentials, "POST", statuses=(404,))(with_status(400))
     spoils(f"{plural}.credentials-token", credentials, "POST", statuses=(401,))(with_status(200))
     check = f"{plural}.{'skill-file' if noun == 'skill' else 'files'}"
     spoils(check, f"{files}(/[^/]+)?")(_is_elsewhere)

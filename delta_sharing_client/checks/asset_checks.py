@@ -202,6 +202,11 @@ def _unknown(kind: Kind, server: Server) -> None:
     server.get(*SharedAsset(server, kind).listing, NO_SUCH_NAME).conforms("Error", status=404)
 
 
+def _unknown_schema(kind: Kind, server: Server) -> None:
+    share = SharedAsset(server, kind).names[0]
+    server.get("shares", share, "schemas", NO_SUCH_NAME, kind.plural).conforms("Error", status=404)
+
+
 def _token(kind: Kind, server: Server) -> None:
     asset = SharedAsset(server, kind)
     for path in (asset.listing, asset.path):
@@ -212,6 +217,14 @@ def _credentials_token(kind: Kind, server: Server) -> None:
     where = directory(server, kind)
     where.credentials()
     server.post(*where.path, anonymous=True).conforms("Error", status=401)
+
+
+def _credentials_unknown(kind: Kind, server: Server) -> None:
+    where = directory(server, kind)
+    where.credentials()
+    *_, noun, _, api = where.path
+    unknown = "987654321" if kind is MODELS else NO_SUCH_NAME
+    server.post(*where.path[:-3], noun, unknown, api).conforms("Error", status=404)
 
 
 def _credentials(kind: Kind, server: Server) -> None:
@@ -271,6 +284,8 @@ _ROWS: tuple[tuple[str, str, str, Callable[[Kind, Server], None]], ...] = (
     ("ids", "An id is unique within its share, and the same in each response.", "{object}", _ids),
     ("share-id", "The shareId is the id of the share.", "{object}", _share_id),
     ("unknown", "An unknown name is a 404, with errorCode and message.", "Get {word}", _unknown),
+    ("unknown-schema", "An unknown schema is a 404, with errorCode and message.",
+     "List {word}s in a Schema", _unknown_schema),
     ("token", "A request without a token is a 401, with errorCode and message.", "List {word}s in a Schema", _token),
     ("credentials-form", "Temporary credentials have the form that the specification says.",
      "Generate Temporary {has_files} Credentials; TemporaryCredentials", _credentials),
@@ -279,6 +294,8 @@ _ROWS: tuple[tuple[str, str, str, Callable[[Kind, Server], None]], ...] = (
     ("credentials-last", "Temporary credentials expire in the future.", "TemporaryCredentials", _expiration),
     ("credentials-token", "Credentials are refused to a request without a token, with a 401.",
      "Generate Temporary {has_files} Credentials", _credentials_token),
+    ("credentials-unknown", "Credentials for an unknown name are a 404, with errorCode and message.",
+     "Generate Temporary {has_files} Credentials", _credentials_unknown),
     ("files", "With the credentials, files below the storageLocation can be listed and read.",
      "Generate Temporary {has_files} Credentials", _files),
 )  # fmt: skip
