@@ -14,6 +14,7 @@ from delta_sharing_client.checks import (
     listing_checks,
     model_checks,
     open_table_checks,
+    parquet_checks,
 )
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
 from delta_sharing_client.checks.checked_server import Server
@@ -24,7 +25,16 @@ from delta_sharing_client.protocol.profile import Profile, ProfileSource
 from delta_sharing_client.redact import safe_url
 
 # Importing these modules registers their checks.
-MODULES = (access_checks, listing_checks, asset_checks, model_checks, open_table_checks, iceberg_checks, delta_checks)
+MODULES = (
+    access_checks,
+    listing_checks,
+    parquet_checks,
+    asset_checks,
+    model_checks,
+    open_table_checks,
+    iceberg_checks,
+    delta_checks,
+)
 
 
 def conformance(
