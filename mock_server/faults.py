@@ -16,7 +16,14 @@ import enum
 import threading
 from collections.abc import Iterable
 
-from . import broken_access, broken_assets, broken_delta, broken_iceberg, broken_listings, broken_parquet
+from . import (
+    broken_access,
+    broken_assets,
+    broken_delta,
+    broken_iceberg,
+    broken_listings,
+    broken_parquet,
+)
 from .errors import ConfigError
 from .violations import VIOLATIONS
 
@@ -124,7 +131,14 @@ FAULTS: tuple[FaultKind, ...] = (
 )  # fmt: skip
 
 # Importing these modules registers their violations.
-BROKEN = (broken_access, broken_listings, broken_parquet, broken_assets, broken_iceberg, broken_delta)
+BROKEN = (
+    broken_access,
+    broken_listings,
+    broken_parquet,
+    broken_assets,
+    broken_iceberg,
+    broken_delta,
+)
 _BREAK = "break-"
 KINDS = {kind.name: kind for kind in FAULTS} | {
     f"{_BREAK}{check}": FaultKind(
