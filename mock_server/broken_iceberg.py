@@ -22,7 +22,6 @@ spoils("get-table.format-iceberg", f"{SCHEMA}/tables/products")(first_with(forma
 # === The catalog ===
 
 spoils("iceberg.config", _CONFIG)(first_with(defaults=None))
-spoils("iceberg.config-unknown", _CONFIG, statuses=(404,))(with_status(200))
 spoils("iceberg.namespace", f"{_NAMESPACES}/[^/]+")(first_with(namespace=["other"]))
 spoils("iceberg.tables", _TABLES)(first_with(**{"next-page-token": 5}))
 spoils("iceberg.token", f"{_TABLES}/[^/]+", statuses=(401,))(with_status(403))

@@ -106,6 +106,11 @@ def names_of(items: list[dict[str, object]]) -> list[tuple[str, str]]:
     return sorted((str(item.get("schema")).lower(), str(item.get("name")).lower()) for item in items)
 
 
+def in_another_case(name: str) -> str:
+    """Return a name in another case; a name with other letters than those of ASCII as it is."""
+    return name.swapcase() if name.isascii() else name
+
+
 def is_limit(field: str, rule: str) -> bool:
     """Return whether a rule of a form has its own check, because it limits a text, or counts kinds of credentials."""
     return (field in (*_NAMES, "description", "compatibility") and rule in _LIMITS) or rule in (
@@ -165,7 +170,7 @@ def _get(kind: Kind, server: Server) -> None:
 
 def _case(kind: Kind, server: Server) -> None:
     asset = SharedAsset(server, kind)
-    share, schema, name = (each.swapcase() for each in asset.names)
+    share, schema, name = map(in_another_case, asset.names)
     if not server.items("shares", share, "schemas", schema, kind.plural):
         raise Failed("Expected the items of the schema, whose name is in another case; found none.", server.latest)
     found = server.get("shares", share, "schemas", schema, kind.plural, name).require()

@@ -44,14 +44,6 @@ def _endpoints(server: Server) -> None:
 
 
 @check(
-    "iceberg.config-unknown", Level.ICEBERG, "The configuration of an unknown share is an error.", f"{_REST}, getConfig"
-)
-def _unknown_share(server: Server) -> None:
-    catalog(server)
-    _refused(server.get("v1", "config", params={"warehouse": NO_SUCH_NAME}, catalog=True), 400, 403, 404)
-
-
-@check(
     "iceberg.namespaces", Level.ICEBERG, "Namespaces are listed in the form of a catalog's.", f"{_REST}, listNamespaces"
 )
 def _namespaces(server: Server) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delta_sharing_client.checks.asset_checks import NO_SUCH_NAME, Kind, SharedAsset
+from delta_sharing_client.checks.asset_checks import NO_SUCH_NAME, Kind, SharedAsset, in_another_case
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
 from delta_sharing_client.checks.checked_server import ABSENT, Answer, Server
 from delta_sharing_client.checks.shared_catalog import SharedCatalog
@@ -48,7 +48,7 @@ def _form(server: Server) -> None:
 @check("get-table.case", Level.OPEN_TABLES, "Names in the path are case-insensitive.", _GET)
 def _case(server: Server) -> None:
     table, answer = described(server)[0]
-    share, schema, name = (each.swapcase() for each in table.names)
+    share, schema, name = map(in_another_case, table.names)
     other = server.get("shares", share, "schemas", schema, "tables", name).require()
     if other.document().get("format") != answer.document().get("format"):
         raise Failed("Expected the same table as for the name in its own case, found another one.", other)
