@@ -6,16 +6,17 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mock_server
 from delta_sharing_client.checks.check import Outcome
-from delta_sharing_client.checks.checked_server import Answer
+from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.run import all_checks, conformance
 from delta_sharing_client.redact import scrub
 from mock_server.running import RunningServer
-from mock_server.violations import VIOLATIONS
+from mock_server.violations import VIOLATIONS, Asked
 
 # A secret in JSON that is not masked.
 SECRET = re.compile(r'"(?:accessKeyId|secretAccessKey|sessionToken|sasToken|oauthToken|refreshToken)":\s*"(?!\*\*\*)')
@@ -46,6 +47,31 @@ def test_every_check_has_a_violation() -> None:
     assert sorted(VIOLATIONS) == sorted(IDS)
 
 
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Answer]:
+    """The answers of the server without violations."""
+    return {}
+
+
+@pytest.fixture
+def only_violated(answers: dict[str, Answer], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send only requests that the violation of the check ``name`` is about: the others have the answers of before."""
+    ask = Server.ask
+
+    def known(self: Server, method: str, path: tuple[str, ...], **more: Any) -> Answer:
+        asked = Asked(method, "/".join(("", *path)), {}, {}, b"")
+        if more.get("fresh") or any(violation.fits(asked) for violation in VIOLATIONS[name]):
+            return ask(self, method, path, **more)
+        key = repr((method, path, sorted(more.items())))
+        if key not in answers:
+            answers[key] = ask(self, method, path, **more)
+        self.latest = answers[key]
+        return self.latest
+
+    monkeypatch.setattr(Server, "ask", known)
+
+
+@pytest.mark.usefixtures("only_violated")
 @pytest.mark.parametrize("name", IDS)
 def test_violation_fails_its_check_and_no_other(server: RunningServer, name: str) -> None:
     server.set_fault(f"break-{name}")
