@@ -20,9 +20,11 @@ from . import (
     broken_access,
     broken_assets,
     broken_delta,
+    broken_hints,
     broken_iceberg,
     broken_listings,
     broken_parquet,
+    broken_time_travel,
 )
 from .errors import ConfigError
 from .violations import VIOLATIONS
@@ -135,6 +137,8 @@ BROKEN = (
     broken_access,
     broken_listings,
     broken_parquet,
+    broken_hints,
+    broken_time_travel,
     broken_assets,
     broken_iceberg,
     broken_delta,

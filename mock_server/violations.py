@@ -29,8 +29,12 @@ class Asked:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The body as a JSON object."""
-        return json.loads(self.body) if self.body else {}
+        """The body as a JSON object; empty if it is none."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @document.setter
     def document(self, value: object) -> None:

@@ -10,11 +10,13 @@ from delta_sharing_client.checks import (
     asset_checks,
     delta_checks,
     forms,
+    hint_checks,
     iceberg_checks,
     listing_checks,
     model_checks,
     open_table_checks,
     parquet_checks,
+    time_travel_checks,
 )
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
 from delta_sharing_client.checks.checked_server import Server
@@ -29,6 +31,8 @@ MODULES = (
     access_checks,
     listing_checks,
     parquet_checks,
+    hint_checks,
+    time_travel_checks,
     asset_checks,
     model_checks,
     open_table_checks,
