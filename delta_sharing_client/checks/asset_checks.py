@@ -8,6 +8,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable
+from typing import Any
 
 from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.assets.skill_file import SKILL_FILE, front_matter
@@ -26,12 +27,12 @@ _MOST_BYTES = 1024 * 1024
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of asset: the names of its sections and forms. The level's subject is the segment of its paths."""
+    """A kind of asset: the names of its sections and forms; ``holder`` is what has the files."""
 
     level: Level
     word: str
     object: str
-    has_files: str
+    holder: str
 
     @property
     def plural(self) -> str:
@@ -144,19 +145,31 @@ def _all(kind: Kind, server: Server) -> None:
         )
 
 
-def _max_results(kind: Kind, server: Server) -> None:
-    listing = SharedAsset(server, kind).listing
+def require_max_results(server: Server, *path: str) -> None:
+    """Raise ``Failed`` if a page of a listing has more than maxResults items."""
     for most in (0, 1):
-        page = server.get(*listing, params={"maxResults": most}).require()
+        page = server.get(*path, params={"maxResults": most}).require()
         if len(page.document().get("items") or []) > most:
             raise Failed(f"Expected at most {most} items with maxResults={most}, found more.", page)
 
 
+def require_pages(server: Server, key: Callable[[dict[str, Any]], Any], *path: str) -> None:
+    """Raise ``Failed`` unless the pages of a listing together have each item, known by its ``key``, once."""
+    whole = sorted(map(key, server.items(*path)))
+    paged = sorted(map(key, server.items(*path, params={"maxResults": 1})))
+    if whole != paged or len(set(whole)) < len(whole):
+        raise Failed(
+            f"Expected each of {len(set(whole))} items once, found {len(whole)} without maxResults and {len(paged)} "
+            "with maxResults=1."
+        )
+
+
+def _max_results(kind: Kind, server: Server) -> None:
+    require_max_results(server, *SharedAsset(server, kind).listing)
+
+
 def _pages(kind: Kind, server: Server) -> None:
-    listing = SharedAsset(server, kind).listing
-    whole, paged = names_of(server.items(*listing)), names_of(server.items(*listing, params={"maxResults": 1}))
-    if whole != paged:
-        raise Failed(f"Expected the same {len(whole)} items in pages of 1 as without maxResults, found {len(paged)}.")
+    require_pages(server, lambda item: str(item.get("name")).lower(), *SharedAsset(server, kind).listing)
 
 
 def _get(kind: Kind, server: Server) -> None:
@@ -262,10 +275,10 @@ def _files(kind: Kind, server: Server) -> None:
     try:
         listed = list(itertools.islice(files.files(), _MOST_FILES))
         if not listed:
-            raise NotTestable(f"The {kind.has_files.lower()} would need a file.")
+            raise NotTestable(f"The {kind.holder.lower()} would need a file.")
         file = min(listed, key=lambda each: (not each.size, each.size))
         if file.size > _MOST_BYTES:
-            raise NotTestable(f"The {kind.has_files.lower()} would need a file of at most {_MOST_BYTES} bytes.")
+            raise NotTestable(f"The {kind.holder.lower()} would need a file of at most {_MOST_BYTES} bytes.")
         content = files.read_bytes(file.path)
         with files.open(file.path) as stream:
             stream.seek(len(content) // 2)
@@ -293,16 +306,16 @@ _ROWS: tuple[tuple[str, str, str, Callable[[Kind, Server], None]], ...] = (
      "List {word}s in a Schema", _unknown_schema),
     ("token", "A request without a token is a 401, with errorCode and message.", "List {word}s in a Schema", _token),
     ("credentials-form", "Temporary credentials have the form that the specification says.",
-     "Generate Temporary {has_files} Credentials; TemporaryCredentials", _credentials),
+     "Generate Temporary {holder} Credentials; TemporaryCredentials", _credentials),
     ("credentials-of-one-kind", "Temporary credentials are for one store.",
-     "Generate Temporary {has_files} Credentials", _one_kind),
+     "Generate Temporary {holder} Credentials", _one_kind),
     ("credentials-last", "Temporary credentials expire in the future.", "TemporaryCredentials", _expiration),
     ("credentials-token", "Credentials are refused to a request without a token, with a 401.",
-     "Generate Temporary {has_files} Credentials", _credentials_token),
+     "Generate Temporary {holder} Credentials", _credentials_token),
     ("credentials-unknown", "Credentials for an unknown name are a 404, with errorCode and message.",
-     "Generate Temporary {has_files} Credentials", _credentials_unknown),
+     "Generate Temporary {holder} Credentials", _credentials_unknown),
     ("files", "With the credentials, files below the storageLocation can be listed and read.",
-     "Generate Temporary {has_files} Credentials", _files),
+     "Generate Temporary {holder} Credentials", _files),
 )  # fmt: skip
 for _suffix, _statement, _section, _run in _ROWS:
     for _kind in _KINDS:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from delta_sharing_client.checks.asset_checks import KEYS, MODELS, NO_SUCH_NAME, SharedAsset, a_version, is_limit
+from delta_sharing_client.checks.asset_checks import (
+    KEYS,
+    MODELS,
+    NO_SUCH_NAME,
+    SharedAsset,
+    a_version,
+    is_limit,
+    require_max_results,
+    require_pages,
+)
 from delta_sharing_client.checks.check import Failed, Level, NotTestable, check
 from delta_sharing_client.checks.checked_server import Answer, Server
 
@@ -17,10 +26,6 @@ _MOST_LOOKED_FOR = 10
 
 def _versions(server: Server) -> tuple[str, ...]:
     return (*a_version(server)[0].path, "versions")
-
-
-def _numbers(items: list[dict[str, Any]]) -> list[int]:
-    return sorted(int(item["version"]) for item in items)
 
 
 def _same(answer: Answer, other: dict[str, Any], *fields: str) -> None:
@@ -45,18 +50,12 @@ def _ready(server: Server) -> None:
 
 @check("models.versions-max-results", Level.MODELS, "A page has at most maxResults versions.", _LIST)
 def _max_results(server: Server) -> None:
-    for most in (0, 1):
-        page = server.get(*_versions(server), params={"maxResults": most}).require()
-        if len(page.document().get("items") or []) > most:
-            raise Failed(f"Expected at most {most} versions with maxResults={most}, found more.", page)
+    require_max_results(server, *_versions(server))
 
 
 @check("models.versions-pages", Level.MODELS, "The pages of a listing together have each version once.", _LIST)
 def _pages(server: Server) -> None:
-    path = _versions(server)
-    whole, paged = _numbers(server.items(*path)), _numbers(server.items(*path, params={"maxResults": 1}))
-    if whole != paged or len(set(whole)) < len(whole):
-        raise Failed(f"Expected each version once, found {whole} without and {paged} with maxResults=1.")
+    require_pages(server, lambda version: version["version"], *_versions(server))
 
 
 @check(
@@ -116,7 +115,7 @@ def _alias_unknown(server: Server) -> None:
 )  # fmt: skip
 def _not_ready(server: Server) -> None:
     path = _versions(server)
-    listed = _numbers(server.items(*path))
+    listed = [int(item["version"]) for item in server.items(*path)]
     hidden = (number for number in range(1, max(listed) + _MOST_LOOKED_FOR) if number not in listed)
     for number in list(hidden)[-_MOST_LOOKED_FOR:]:
         answer = server.get(*path, str(number))
