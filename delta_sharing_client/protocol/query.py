@@ -31,6 +31,7 @@ from delta_sharing_client.protocol.transport import Request, Transport
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
+_FORMAT_REFUSED = frozenset({"UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"})
 
 _Formats = tuple[ResponseFormat, ...]
 T = TypeVar("T")
@@ -250,13 +251,20 @@ def _asked(
     key: dict[str, str],
     interrupt: Interrupt | None,
 ) -> TableResponse:
-    """Send ``query``; if the server refuses a field, send it again without the field, or with another name for it."""
+    """Send ``query``; if the server refuses a field, send it again without the field, or with another name for it.
+
+    Hints do not change which rows are read, and a server may fail on them: the reference server responds with a 500 to
+    a hint for a partition whose timestamp it cannot parse.
+    """
     try:
         return _query(rest, table, query, formats, key, interrupt)
     except RequestError as error:
-        if error.status != 400:
+        hinted = isinstance(query, QueryRequest) and query.json_predicate_hints is not None
+        if hinted and error.status in (400, 500) and error.error_code not in _FORMAT_REFUSED:
+            query = dataclasses.replace(query, json_predicate_hints=None)
+        elif error.status != 400:
             raise
-        if query.include_historical_protocol and "includehistoricalprotocol" in (error.server_message or "").lower():
+        elif query.include_historical_protocol and "includehistoricalprotocol" in (error.server_message or "").lower():
             query = dataclasses.replace(query, include_historical_protocol=False)
         elif "idempotencyKey" in key and "idempotency_key" in error.message:
             # The field is idempotencyKey in the specification, but idempotency_key in the reference server's messages.
@@ -288,12 +296,16 @@ def _query(
         may_be_view=query.of_view,
     )
 
+    requests = itertools.count()
+
     def make_request(token: str | None, query_id: str | None) -> Request:
         if query_id is not None:
             return rest.query_status_request(table, headers, query_id, _given({"pageToken": token}))
         if isinstance(query, ChangesQuery):
             return rest.changes_request(table, headers | ids, query.params(token, formats))
-        return rest.query_request(table, headers | ids, query.body(token, formats) | key)
+        request = rest.query_request(table, headers | ids, query.body(token, formats) | key)
+        may_fail = query.json_predicate_hints is not None and next(requests) == 0
+        return dataclasses.replace(request, has_alternative=may_fail)
 
     return TableResponse(ResponseStream(rest, rules, make_request, interrupt))
 
@@ -312,7 +324,7 @@ def _negotiated(
     try:
         return ask(first)
     except RequestError as error:
-        if error.status != NOT_IMPLEMENTED and error.error_code not in {"UNSUPPORTED_OPERATION", "NOT_IMPLEMENTED"}:
+        if error.status != NOT_IMPLEMENTED and error.error_code not in _FORMAT_REFUSED:
             raise
         refused = error
     try:

@@ -76,7 +76,7 @@ class Request:
 
     ``path`` has the unencoded segments below the endpoint; ``doing`` describes the request in messages; ``table``
     is named in errors. ``body`` is encoded JSON. ``query_id`` is used if the read has none. ``to_catalog`` sends the
-    request to the profile's Iceberg endpoint.
+    request to the profile's Iceberg endpoint. If the caller ``has_alternative``, a 500 is not retried.
     """
 
     method: str
@@ -87,6 +87,7 @@ class Request:
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes | None = None
     to_catalog: bool = False
+    has_alternative: bool = False
     query_id: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -328,7 +329,7 @@ class Transport:
         body = start_of_body(response, _MAX_ERROR_BYTES, self.secrets())
         refusal = Refusal.read(response.status, body, self.secrets(), challenge)
         error = refusal.error(request.doing, table=request.table, auth_hint=self._auth.hint())
-        if response.status in RETRIED_STATUSES:
+        if response.status in RETRIED_STATUSES and not (response.status == 500 and request.has_alternative):
             return Transient(error, retry_after(response.headers.get("Retry-After")))
         return error
 

@@ -1023,3 +1023,43 @@ def test_second_spelling_of_the_idempotency_key_is_tried_once(server, rest, tabl
     keys = [name for request in server.requests for name in request.body if name.startswith("idem")]
     assert keys == ["idempotencyKey", "idempotency_key"][:count]
     assert len({request.body[key] for request, key in zip(server.requests, keys, strict=True)}) == 1
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_query_whose_hints_fail_is_repeated_without_them(server, rest, table, status):
+    """Such a 500 was seen from the reference server (1.1.0, 2026), for a partition with an ISO 8601 timestamp."""
+
+    def respond(request):
+        if "jsonPredicateHints" in request.body:
+            return wire.error(status, "INTERNAL_ERROR", "")
+        return wire.ndjson(*wire.delta_head(), wire.delta_file("f"))
+
+    server.on("POST", QUERY, respond)
+    request = QueryRequest(json_predicate_hints='{"op": "x"}', version=7)
+    assert ids(query_table(rest, table, request)) == ["f"]
+    assert [request.body for request in server.requests] == [
+        {"jsonPredicateHints": '{"op": "x"}', "version": 7},
+        {"version": 7},
+    ]
+
+
+def test_failed_query_with_hints_is_retried_without_them(server, rest, table, sleeps):
+    server.on("POST", QUERY, wire.error(500, "INTERNAL_ERROR", ""))
+    with pytest.raises(RequestError, match="Tried 4 times"):
+        query_table(rest, table, QueryRequest(json_predicate_hints="{}"))
+    assert ["jsonPredicateHints" in request.body for request in server.requests] == [True, False, False, False, False]
+
+
+def test_later_pages_of_a_query_with_hints_are_retried(server, rest, table, sleeps):
+    failure, head = wire.error(500, "INTERNAL_ERROR", ""), wire.delta_head()
+    first = wire.ndjson(*head, wire.delta_file("a"), {"endStreamAction": {"nextPageToken": "p2"}})
+    server.on("POST", QUERY, first, failure, wire.ndjson(*head, wire.delta_file("b")))
+    assert ids(query_table(rest, table, QueryRequest(json_predicate_hints="{}"))) == ["a", "b"]
+    assert all("jsonPredicateHints" in request.body for request in server.requests)
+
+
+def test_unknown_format_is_refused_whatever_the_hints(server, rest, table):
+    server.on("POST", QUERY, wire.error(400, "UNSUPPORTED_OPERATION", ""))
+    with pytest.raises(RequestError):
+        query_table(rest, table, QueryRequest(json_predicate_hints="{}"), response_format=ResponseFormat.DELTA)
+    assert len(server.requests) == 1
