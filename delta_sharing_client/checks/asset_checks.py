@@ -13,7 +13,7 @@ from typing import Any
 from delta_sharing_client.assets.files import FileAsset
 from delta_sharing_client.assets.skill_file import SKILL_FILE, front_matter
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
-from delta_sharing_client.checks.checked_server import ABSENT, Answer, Server
+from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.protocol.names import AssetName
 
@@ -74,7 +74,7 @@ class Directory:
     def credentials(self) -> Answer:
         """Return the response with credentials; ``NotOffered`` without this API."""
         answer = self.server.post(*self.path)
-        if answer.status in ABSENT:
+        if self.server.is_absent(answer):
             raise NotOffered(f"{answer.asked} has status {answer.status}.")
         return answer
 

@@ -201,6 +201,15 @@ class Server:
         self.latest = Tries(self._options).call(attempt)
         return self.latest
 
+    def is_absent(self, answer: Answer) -> bool:
+        """Return whether an answer says that the server has no such API: its status is one of ``ABSENT``, or an error
+        that the server also has for a path of no protocol (some gateways and frameworks have 403 or 500 there)."""
+        if answer.status < 400 or answer.status in ABSENT:
+            return answer.status in ABSENT
+        unknown = self.get("conformance-no-such-api").status
+        self.latest = answer
+        return unknown == answer.status
+
     # --- what the profile may see ---
 
     def found(self, key: object, find: Callable[[], ObjectT]) -> ObjectT:
@@ -226,7 +235,7 @@ class Server:
     def items(self, *path: str, params: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
         """Return the items of all pages of a listing; ``NotOffered`` if the server has no such API."""
         answer = self.get(*path, params=params)
-        if answer.status in ABSENT:
+        if self.is_absent(answer):
             raise NotOffered(f"{answer.asked} has status {answer.status}.")
         results: list[dict[str, Any]] = []
         for page in self.pages(*path, params=params):

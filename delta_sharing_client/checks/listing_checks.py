@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
-from delta_sharing_client.checks.checked_server import ABSENT, Answer, Server
+from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.shared_tables import SharedTable, tables
 
 _SPEC = "Delta Sharing Protocol"
@@ -27,7 +27,7 @@ def listings(server: Server) -> Iterator[tuple[str, ...]]:
     share, schema = server.schemas()[0]
     yield ("shares", share, "schemas")
     yield ("shares", share, "schemas", schema, "tables")
-    if server.get("shares", share, "all-tables").status not in ABSENT:
+    if not server.is_absent(server.get("shares", share, "all-tables")):
         yield ("shares", share, "all-tables")
     yield ("shares",)
 
@@ -65,7 +65,7 @@ def _all_of_tables(server: Server) -> Iterator[tuple[str, ...]]:
 
 def _all_tables(server: Server) -> Iterator[tuple[str, ...]]:
     for share in server.shares():
-        if server.get("shares", share, "all-tables").status in ABSENT:
+        if server.is_absent(server.get("shares", share, "all-tables")):
             raise NotOffered("The server has no listing of all tables in a share.")
         yield "shares", share, "all-tables"
 
@@ -107,7 +107,7 @@ def _content_type(server: Server) -> None:
 
 def _get_share(server: Server, share: str) -> Answer:
     answer = server.get("shares", share)
-    if answer.status in ABSENT:
+    if server.is_absent(answer):
         raise NotOffered(f"{answer.asked} has status {answer.status}.")
     return answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delta_sharing_client.checks.asset_checks import NO_SUCH_NAME, Kind, SharedAsset, in_another_case
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
-from delta_sharing_client.checks.checked_server import ABSENT, Answer, Server
+from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.shared_catalog import SharedCatalog
 from delta_sharing_client.checks.shared_tables import DELTA
 
@@ -19,10 +19,10 @@ def described(server: Server) -> list[tuple[SharedAsset, Answer]]:
     count = min(_MOST_TABLES, len(server.assets("tables")))
     tables = [SharedAsset(server, _TABLES, number) for number in range(count)]
     answers = [(table, server.get(*table.path)) for table in tables]
-    if all(answer.status in ABSENT for _, answer in answers):
+    if all(server.is_absent(answer) for _, answer in answers):
         raise NotOffered(f"{answers[0][1].asked} has status {answers[0][1].status}.")
     # One missing table does not mean that there is no API.
-    return [(table, answer.require()) for table, answer in answers if answer.status not in ABSENT]
+    return [(table, answer.require()) for table, answer in answers if not server.is_absent(answer)]
 
 
 def _with_format(server: Server, name: str) -> list[tuple[SharedAsset, Answer]]:
@@ -94,7 +94,7 @@ def _token(server: Server) -> None:
 def _delta(server: Server) -> None:
     for table, _ in _with_format(server, "delta"):
         answer = server.get(*table.path, "metadata", headers=DELTA)
-        if answer.status in ABSENT:
+        if server.is_absent(answer):
             raise Failed(f"Expected the metadata of {'.'.join(table.names)}, found status {answer.status}.", answer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import mock_server
 from delta_sharing_client.checks.check import Outcome
 from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.run import all_checks, conformance
+from delta_sharing_client.http.body import Response
+from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
 from mock_server.running import RunningServer
 from mock_server.violations import VIOLATIONS, Asked
@@ -83,6 +86,28 @@ def test_violation_fails_its_check_and_no_other(server: RunningServer, name: str
     text = report.to_text()
     assert scrub(text, [server.profile["bearerToken"]]) == text
     assert SECRET.findall(text) == []
+
+
+@pytest.mark.parametrize(("of_unknown", "outcome"), [(500, Outcome.NOT_OFFERED), (404, Outcome.FAILS)])
+def test_status_of_unknown_paths_means_not_offered(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, of_unknown: int, outcome: Outcome
+) -> None:
+    """Spring's status for a path that no controller has is 500 in delta-sharing-gateway (40904e6, 2026)."""
+    ask = Transport.ask
+
+    def asked(self: Transport, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        response, body = ask(self, request, anonymous=anonymous)
+        if request.path[-1] in ("volumes", "all-volumes"):
+            response = dataclasses.replace(response, status=500)
+        elif response.status == 404 and len(request.path) == 1:
+            response = dataclasses.replace(response, status=of_unknown)
+        return response, body
+
+    monkeypatch.setattr(Transport, "ask", asked)
+    report = conformance(server.profile, only=["volumes.form", "volumes.get"])
+    assert [result.outcome for result in report.results] == [outcome] * 2
+    # A check that fails shows the response of the API, not of the unknown path.
+    assert all("/volumes" in result.exchange for result in report.failed)
 
 
 def test_secrets_of_a_response_are_masked_wherever_it_ends() -> None:
