@@ -259,8 +259,8 @@ def _asked(
     try:
         return _query(rest, table, query, formats, key, interrupt)
     except RequestError as error:
-        hinted = isinstance(query, QueryRequest) and query.json_predicate_hints is not None
-        if hinted and error.status in (400, 500) and error.error_code not in _FORMAT_REFUSED:
+        by_hints = error.status in (400, 500) and error.error_code not in _FORMAT_REFUSED
+        if by_hints and isinstance(query, QueryRequest) and query.json_predicate_hints is not None:
             query = dataclasses.replace(query, json_predicate_hints=None)
         elif error.status != 400:
             raise
