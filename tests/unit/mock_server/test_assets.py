@@ -11,7 +11,9 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from delta_sharing_client.checks.check import Outcome
 from delta_sharing_client.checks.run import conformance
+from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.redact import Secret
 from mock_server import asset_files, catalog, demo
 from mock_server.catalog import AssetKind
@@ -171,6 +173,12 @@ def test_s3_credentials_read_below_the_location(
     )
     key = f"some where/{names[plural]}/a.txt"
     assert client.get_object(Bucket="files", Key=key)["Body"].read() == b"content"
+    bucket.put_object(Key=f"some where/{names[plural]}/SKILL.md", Body=SKILL.encode())
+    store = ReadOptions(storage_options={"endpoint": settings.endpoint, "region": settings.region})
+    report = conformance(api.server.profile, only=[plural], options=store)
+    assert report.failed == ()
+    read = {"volumes": "volumes.files", "skills": "skills.skill-file", "models": "models.files"}[plural]
+    assert {result.check.id: result.outcome for result in report.results}[read] is Outcome.HOLDS
 
 
 def test_ids_of_assets_are_the_same_at_every_start(folder: Path, start: Callable[..., Api]) -> None:
