@@ -45,10 +45,10 @@ def _marked(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_head(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[Answer], None]:
-    """Return a change of protocol and metadata in delta format, without their wrappers."""
+    """Return a change of protocol and metadata of the latest version in delta format, without their wrappers."""
 
     def spoil(answer: Answer) -> None:
-        if answer.format == "delta":
+        if answer.format == "delta" and not answer.asked.query:
             lines = answer.lines
             change(lines[0]["protocol"]["deltaProtocol"], lines[1]["metaData"]["deltaMetadata"])
             answer.lines = lines

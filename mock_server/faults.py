@@ -20,6 +20,7 @@ from . import (
     broken_access,
     broken_assets,
     broken_delta,
+    broken_feeds,
     broken_hints,
     broken_iceberg,
     broken_listings,
@@ -142,6 +143,7 @@ BROKEN = (
     broken_assets,
     broken_iceberg,
     broken_delta,
+    broken_feeds,
 )
 _BREAK = "break-"
 KINDS = {kind.name: kind for kind in FAULTS} | {

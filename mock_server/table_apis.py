@@ -219,17 +219,9 @@ class TableApis:
             self.table(entry), request.starting_version, request.ending_version if end is None else end
         )
         chosen = choose_format(caller.capabilities, feed.states, entry.full_name, self._faults)
-        return self._feed_plan(entry, feed, chosen, request.include_historical_protocol, protocol_version=feed.start)
+        return self._feed_plan(entry, feed, chosen, request.include_historical_protocol)
 
-    def _feed_plan(
-        self,
-        entry: TableEntry,
-        feed: VersionRange,
-        chosen: Format,
-        with_protocols: bool,
-        *,
-        protocol_version: int | None = None,
-    ) -> _Plan:
+    def _feed_plan(self, entry: TableEntry, feed: VersionRange, chosen: Format, with_protocols: bool) -> _Plan:
         changes = (item.action for item in feed.items if isinstance(item, Change))
         check_carried(chosen, (getattr(action, "deletion_vector", None) for action in changes), entry.full_name)
         protocol, metadata, version = feed.protocol, feed.metadata, feed.metadata_version
@@ -237,7 +229,7 @@ class TableApis:
         items = [item for item in feed.items if with_protocols or not _is_protocol(item)]
 
         def head(renderer: Renderer) -> bytes:
-            stated = feed.start if with_protocols else protocol_version
+            stated = feed.start if with_protocols else None
             return renderer.protocol(protocol, stated) + renderer.metadata(metadata, version=version)
 
         return _Plan(feed.start, chosen, head, items, feed.end)

@@ -9,6 +9,7 @@ from delta_sharing_client.checks import (
     access_checks,
     asset_checks,
     delta_checks,
+    feed_checks,
     forms,
     hint_checks,
     iceberg_checks,
@@ -38,6 +39,7 @@ MODULES = (
     open_table_checks,
     iceberg_checks,
     delta_checks,
+    feed_checks,
 )
 
 

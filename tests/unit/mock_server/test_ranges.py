@@ -93,10 +93,6 @@ def test_unavailable_range_is_400_with_a_reason(api: Api, query: str, words: str
     assert "(table " not in message
 
 
-def test_feed_of_a_table_that_records_none_is_refused(api: Api) -> None:
-    assert "cdf is not enabled" in refusal(api, "plain", "startingVersion=0")
-
-
 def test_error_names_the_version_that_has_no_change_feed(start: Callable[..., Api], tmp_path: Path) -> None:
     on = table("t", delta_enableChangeDataFeed="true")
     writer = TableWriter(tmp_path / "t")

@@ -343,13 +343,6 @@ def test_end_of_range_is_inclusive_and_may_be_in_the_future(api: Api) -> None:
     assert kinds(api.query("plain", startingVersion=3, endingVersion=99)) == [(3, "remove")]
 
 
-def test_range_includes_metadata_and_protocol_changes_on_request(api: Api) -> None:
-    lines = api.query("feed", DELTA, startingVersion=0)
-    versions = [line["metaData"]["version"] for line in lines.all[2:] if "metaData" in line]
-    assert versions == [1, 4]
-    assert not [line for line in lines.all[1:] if "protocol" in line]
-
-
 def test_historical_protocols_are_sent_in_delta_format_only(start: Callable[..., Api], tmp_path: Path) -> None:
     writer = TableWriter(tmp_path / "t")
     writer.commit([Protocol(1, 2), table("t"), writer.add(rows(1), time=at(0))], "WRITE", at(0))
@@ -388,13 +381,6 @@ def test_file_without_a_valid_url_ends_the_stream_with_an_error(start: Callable[
     # Without an EndStreamAction, only an error status can show the client that the response is incomplete.
     response = own.post(f"{TABLES}/t/query")
     assert error_of(response)[0] == 400
-
-
-@pytest.mark.parametrize("capabilities", [None, DELTA])
-def test_range_response_begins_with_its_first_version(api: Api, capabilities: str | None) -> None:
-    lines = Lines(api.post(f"{FEED}/query", {"startingVersion": 2}, capabilities))
-    assert lines.metadata["version"] == 2
-    assert lines.protocol.get("version") == (None if capabilities is None else 2)
 
 
 @pytest.mark.parametrize("where", ["body", "url"])
