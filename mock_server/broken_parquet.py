@@ -105,11 +105,13 @@ def _day_in_words(answer: Answer) -> None:
     answer.body = re.sub(rb'("day":\s*)"2026-01-05"', rb'\1"5 January"', answer.body)
 
 
-def _same_id_twice(lines: list[dict[str, Any]]) -> None:
-    lines[2]["file"]["id"] = lines[3]["file"]["id"]
+@spoils("query.unique-file-ids", "/tables/readings/query", "POST")
+def _last_file_twice(answer: Answer) -> None:
+    # In both formats, because they must have the same files.
+    if b"Hint" not in answer.asked.body:
+        answer.lines = [*answer.lines, answer.lines[-1]]
 
 
-spoils("query.unique-file-ids", "/tables/readings/query", "POST")(_of_snapshots(_same_id_twice))
 # Of the two requests of a run, the second one has another id.
 _second_time = itertools.cycle((False, True))
 spoils("query.stable-file-ids", "/tables/readings/query", "POST")(

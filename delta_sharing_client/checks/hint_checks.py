@@ -174,15 +174,15 @@ for _which, _statement, _source in (
 # --- limits ---
 
 
-def _rows(answer: Answer, among: frozenset[str] | None = None) -> int:
-    """Return how many rows the files of a response have, or those of ``among``."""
-    files = (line["file"] for line in answer.require().lines() if "file" in line)
-    return sum(statistics(file)["numRecords"] for file in files if among is None or file["id"] in among)
+def _counts(answer: Answer) -> dict[str, int]:
+    """Return the number of rows of each file, by its id."""
+    files = [line["file"] for line in answer.require().lines() if "file" in line]
+    return {str(file["id"]): statistics(file)["numRecords"] for file in files}
 
 
 def _counted(server: Server) -> SharedTable:
     def fits(table: SharedTable) -> bool:
-        counts: list[Any] = [statistics(file)["numRecords"] for file in table.files(PARQUET)]
+        counts = _counts(table.query(PARQUET)).values()
         return len(counts) > 1 and all(isinstance(count, int) and count > 0 for count in counts)
 
     return table_with(server, "a table in parquet format with two files, each with the statistic numRecords", fits)
@@ -191,25 +191,27 @@ def _counted(server: Server) -> SharedTable:
 @check("query.limit", Level.PARQUET, "With a limitHint, the files have as many rows or more, if the table has.", _BODY)
 def _limit(server: Server) -> None:
     table = _counted(server)
-    counts = [statistics(file)["numRecords"] for file in table.files(PARQUET)]
+    counts = list(_counts(table.query(PARQUET)).values())
     for limit in (1, counts[0] + 1, sum(counts) + 1):
         answer = table.query(PARQUET, limitHint=limit)
-        expected = min(limit, sum(counts))
-        if (found := _rows(answer)) < expected:
-            raise Failed(
-                f"Expected files with {expected} rows or more for limitHint={limit}, found {found} rows.", answer
-            )
+        expected, found = min(limit, sum(counts)), sum(_counts(answer).values())
+        if found < expected:
+            raise Failed(f"Expected files with {expected} rows or more for limitHint={limit}, found {found}.", answer)
+
+
+def _matching_rows(answer: Answer, predicate: _Predicate) -> int:
+    return sum(count for one, count in _counts(answer).items() if one in predicate.files)
 
 
 def _limit_after(dialect: str, server: Server) -> None:
     table, predicate = _with_partition(server)
     try:
-        matching = _rows(table.query(PARQUET), predicate.files)
+        matching = _matching_rows(table.query(PARQUET), predicate)
     except (KeyError, TypeError, ValueError):
         raise NotTestable("The share would need a table with two partitions, whose files have numRecords.") from None
     for limit in (1, matching):
         answer = table.query(PARQUET, **predicate.hints(dialect), limitHint=limit)
-        if (found := _rows(answer, predicate.files)) < limit:
+        if (found := _matching_rows(answer, predicate)) < limit:
             raise Failed(
                 f"Expected files with {limit} matching rows or more, because predicates come before limitHint={limit}; "
                 f"found {found} rows.", answer,
