@@ -28,6 +28,7 @@ _TYPES = {
     pa.int16(): "short",
     pa.int8(): "byte",
     pa.string(): "string",
+    pa.binary(): "binary",
     pa.float32(): "float",
     pa.float64(): "double",
     pa.bool_(): "boolean",
@@ -182,7 +183,7 @@ class TableWriter:
                 "name": field.name,
                 "type": _type(field.type),
                 "nullable": field.nullable,
-                "metadata": {k.decode(): json.loads(v) for k, v in (field.metadata or {}).items()},
+                "metadata": _metadata_of(field),
             }
             for field in self.schema
         ]
@@ -275,12 +276,19 @@ def _serialized(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+def _metadata_of(field: pa.Field) -> dict[str, object]:
+    return {k.decode(): json.loads(v) for k, v in (field.metadata or {}).items()}
+
+
 def _type(arrow: pa.DataType) -> object:
     if pa.types.is_struct(arrow):
-        fields = [{"name": f.name, "type": _type(f.type), "nullable": True, "metadata": {}} for f in arrow]
+        fields = [{"name": f.name, "type": _type(f.type), "nullable": True, "metadata": _metadata_of(f)} for f in arrow]
         return {"type": "struct", "fields": fields}
     if pa.types.is_list(arrow):
         return {"type": "array", "elementType": _type(arrow.value_type), "containsNull": True}
+    if pa.types.is_map(arrow):
+        key, value = _type(arrow.key_type), _type(arrow.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
     return _TYPES[arrow]

@@ -21,6 +21,7 @@ from delta_sharing_client.columns import Names
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.predicates import functions
 from delta_sharing_client.predicates.advice import backticks_advice, quoted
+from delta_sharing_client.predicates.dialect import check_call, check_comparison
 from delta_sharing_client.predicates.meaning import evaluate
 from delta_sharing_client.predicates.text_spans import Span
 from delta_sharing_client.predicates.tree import (
@@ -136,7 +137,8 @@ def _fixed_operand(operand: Operand, now: Moment) -> Operand:
     if not isinstance(operand, Call):
         return operand
     if operand.arguments:
-        return call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
+        computed = call(operand.name, *(_fixed_operand(item, now) for item in operand.arguments))
+        return dataclasses.replace(computed, in_sql=operand.in_sql) if isinstance(computed, Call) else computed
     at = functions.ROWS[operand.name].value
     assert at is not None
     return Literal(at(now))
@@ -189,7 +191,7 @@ class _Binder:
                 if advice := self._advice(operand.path):
                     raise UsageError(f"The column '{operand}' is not in the table. {advice}") from None
                 raise
-            return Column(tuple(field.name for field in fields), fields[-1].type)
+            return dataclasses.replace(operand, path=tuple(field.name for field in fields), type=fields[-1].type)
         if isinstance(operand, Call):
             return _bind_call(operand, [self._operand(item) for item in operand.arguments])
         return operand
@@ -291,6 +293,7 @@ def _bind_call(unbound: Call, arguments: Sequence[Operand]) -> Operand:
     data_type = functions.result_type(
         name, [item.value if isinstance(item, Literal) else item.type for item in arguments], shown
     )
+    check_call(Call(name, tuple(arguments), data_type), is_cast=unbound.in_sql)
     if skips_nulls:
         arguments = [_as_argument(item, data_type) for item in arguments]
     return Call(name, tuple(arguments), data_type)
@@ -351,6 +354,7 @@ _COMPARABLE = (
 
 def _check_comparable(left: Typed, right: Typed) -> None:
     """Raise ``UsageError`` if two bound operands cannot be compared."""
+    check_comparison(left, right)
     pair = {_kind(left), _kind(right)}
     if Kind.OTHER not in pair and (
         len(pair) == 1 or Kind.VOID in pair or any(pair <= family for family in _COMPARABLE)
@@ -422,6 +426,7 @@ def _admit(column: Typed, kind: Kind, value: Value) -> Value:
             f"The {_named(column)} is a timestamp without time zone and cannot be compared with the instant "
             f"{converted}. Leave out the zone."
         )
+    check_comparison(column, Literal(value if kind in NUMBERS else converted))
     return converted
 
 

@@ -6,6 +6,7 @@ sqlglot accepts but this module does not support is refused by name.
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import re
 from collections.abc import Callable
@@ -18,11 +19,18 @@ from sqlglot import exp
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
 from delta_sharing_client.predicates.advice import advice, backticks_advice, quoted
+from delta_sharing_client.predicates.dialect import check_zone
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
-from delta_sharing_client.predicates.string_literals import is_double_quoted, shield, unshield, without_literals
+from delta_sharing_client.predicates.string_literals import (
+    is_double_quoted,
+    shield,
+    unshield,
+    without_literals,
+)
 from delta_sharing_client.predicates.text_spans import Rewritten, Span, span_of_name
 from delta_sharing_client.predicates.tree import (
     And,
+    Call,
     Column,
     Comparison,
     DoubleQuoted,
@@ -183,6 +191,8 @@ def _like(node: exp.Expression, escape: str = "\\") -> Expression:
     pattern = _text(_part(node, "expression"), "The pattern of LIKE")
     operand = _computed(_part(node, "this"))
     if isinstance(node, exp.ILike):
+        if escape.lower() != escape.upper():
+            raise UsageError(f"The escape character of ILIKE must have no upper or lower case, found {escape!r}.")
         operand, pattern = call("lower", operand), pattern.lower()
     like = Like(operand, pattern, escape)
     return Not(like) if node.args.get("negate") else like
@@ -202,7 +212,7 @@ def _starts_with(node: exp.Expression) -> Expression:
 
 
 def _anonymous(node: exp.Expression) -> Expression:
-    name = str(node.this).lower()
+    name = str(unshield(str(node.this))).lower()
     if name in ("isnull", "isnotnull") and len(node.expressions) == 1:
         test = IsNull(_computed(node.expressions[0]))
         return test if name == "isnull" else Not(test)
@@ -267,7 +277,18 @@ def _operand(node: exp.Expression) -> Operand:
     name = _row_of(type(node).__name__)
     if name is None:
         raise _unsupported(node)
+    if name in (*OPERATORS, "coalesce"):
+        _refuse_float_constant(node)
     return call(name, *_sides(node)) if name in OPERATORS else _function(name, node)
+
+
+def _refuse_float_constant(node: exp.Expression) -> None:
+    for cast_node in node.find_all(exp.Cast):
+        if cast_node.to.this.name == "FLOAT" and cast_node.find(exp.Column, exp.Dot) is None:
+            raise UsageError(
+                f"The constant '{_written(cast_node)}' in '{_written(node)}' makes the result a float in some engines"
+                " and a double in others. Write CAST(... AS DOUBLE)."
+            )
 
 
 def _row_of(kind: str) -> str | None:
@@ -356,13 +377,19 @@ def _cast(node: exp.Expression) -> Operand:
     name = "time" if target.this.name == "TIME" else _row_of(target.this.name)
     if name == "time" and target.expressions:
         raise UsageError("TIME always has six digits after the point; write it without a number of digits.")
+    if name == "decimal" and not target.expressions:
+        raise UsageError(
+            "DECIMAL without digits is DECIMAL(10, 0) in Spark and DECIMAL(18, 3) in DuckDB. Write the digits."
+        )
     if isinstance(operand, Literal):
         return operand if operand.value is None else Literal(_cast_constant(operand.value, name, target))
     if name not in CASTS:
         raise UsageError(
             f"Casting {operand} to {target.this.name} is not supported. Columns can be cast to {', '.join(CASTS)}."
         )
-    return cast(operand, name, *_digits(target))
+    computed = cast(operand, name, *_digits(target))
+    assert isinstance(computed, Call)
+    return dataclasses.replace(computed, in_sql=True)
 
 
 def _digits(target: exp.DataType) -> list[int]:
@@ -391,7 +418,8 @@ def _function(name: str, node: exp.Expression) -> Operand:
 
 def _unknown(node: exp.Expression) -> Operand:
     """Return the call of a function that this release of sqlglot does not know."""
-    name = str(node.this).lower()
+    name = str(unshield(str(node.this))).lower()
+    name = "timestamp" if name == "to_timestamp" else name
     if name in CASTS and len(node.expressions) == 1:
         return cast(_operand(node.expressions[0]), name)
     if name not in ROWS or name in CASTS or bool(node.expressions) is not ROWS[name].folds:
@@ -429,10 +457,10 @@ def _computed(node: exp.Expression) -> Operand:
 
 def _column(node: exp.Expression) -> Column:
     if isinstance(node, exp.Dot):
-        return Column((*_column(_part(node, "this")).path, _name(_part(node, "expression"))))
+        return Column((*_column(_part(node, "this")).path, _name(_part(node, "expression"))), in_sql=True)
     if isinstance(node, exp.Column):
         parts: list[Any] = list(node.parts)
-        return Column(tuple(_name(part) for part in parts))
+        return Column(tuple(_name(part) for part in parts), in_sql=True)
     raise UsageError(f"A column was expected, found {_describe(node)}.")
 
 
@@ -474,6 +502,12 @@ def _cast_constant(value: Value, name: str | None, target: exp.DataType) -> Valu
     return folded.value
 
 
+def _moment(text: str) -> Moment:
+    moment = parse_moment(text)
+    check_zone(text, moment)
+    return moment
+
+
 def _local_moment(text: str) -> Moment:
     moment = parse_moment(text)
     if moment.zone is Zone.UTC:
@@ -505,7 +539,7 @@ def _to_floating(value: Value, name: str) -> float:
 
 
 _TEXTS: dict[str, Callable[[str], Value]] = {
-    "string": str, "date": parse_date, "timestamp": parse_moment, "timestamp_ntz": _local_moment,
+    "string": str, "date": parse_date, "timestamp": _moment, "timestamp_ntz": _local_moment,
     "time": parse_clock,
 }  # fmt: skip
 _NUMBERS: dict[str, Callable[[Value, str], Value]] = {
@@ -573,7 +607,7 @@ def _describe(node: exp.Expression) -> str:
     if isinstance(node, exp.Literal):
         return f"the constant {unshield(str(node.this))!r}"
     if isinstance(node, exp.Anonymous):
-        return f"the function '{str(node.this).lower()}'"
+        return f"the function '{str(unshield(str(node.this))).lower()}'"
     if type(node) in _NAMED:
         return _NAMED[type(node)]
     if type(node) in _PREDICATES:

@@ -6,18 +6,22 @@ import decimal
 import re
 
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.predicates.dialect import backslash_message
 from delta_sharing_client.predicates.functions import constant_type
 from delta_sharing_client.predicates.text_spans import Rewritten, Span
 
 
 def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Span], ...]]:
-    """Replace the content of every string literal with hexadecimal digits, which no SQL parser interprets, and a number
-    such as 1.5BD with the cast of a literal. Also return the strings in double quotes, with their positions."""
+    """Replace the content of every string literal with hexadecimal digits, which no SQL parser interprets, a number
+    such as 1.5BD with the cast of a literal, and the name of a function such as int(), which sqlglot does not tell from
+    CAST. Also return the strings in double quotes, with their positions."""
     double_quoted: list[tuple[str, Span]] = []
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
             return match[0]
+        if match["function"]:
+            return _FUNCTION + match[0]
         if match["broken"]:
             refused = UsageError(
                 f"The literal that begins at character {match.start() + 1} is unfinished or malformed. Close every"
@@ -31,6 +35,10 @@ def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Span], ...]]:
             # Releases of sqlglot disagree about the digits of this type.
             number = constant_type(decimal.Decimal(match["decimal"]))
             return f"CAST('{_MARK}{match['decimal'].encode().hex()}' AS DECIMAL({number.precision}, {number.scale}))"
+        if (match["string"] or "").startswith("'") and "\\" in match["string"]:
+            refused = UsageError(backslash_message(match[0]))
+            refused.span = match.span()
+            raise refused
         value = match["raw"][2:-1] if match["raw"] else _unescape(match["string"])
         is_double = match[0].startswith('"')
         if is_double:
@@ -49,17 +57,18 @@ def without_literals(text: str) -> Rewritten:
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
             return "`x`" if match["skip"].startswith("`") else " "
-        return match[0] if match["broken"] or match["decimal"] else "''"
+        return match[0] if match["broken"] or match["decimal"] or match["function"] else "''"
 
     return Rewritten(text, _TOKEN, replace)
 
 
 def unshield(text: str) -> str | bytes:
-    """Return the original of a shielded literal: text, or bytes for ``X'...'``. Other text is returned unchanged."""
+    """Return the original of a shielded literal, text, or bytes for ``X'...'``, or of the name of a function. Other
+    text is returned unchanged."""
     # Names and the text of an interval are not shielded.
     match = _SHIELDED.fullmatch(text)
     if match is None:
-        return text
+        return text.removeprefix(_FUNCTION)
     content = bytes.fromhex(match[2])
     return content if match[1] == _BINARY else content.decode(errors="replace")
 
@@ -70,7 +79,7 @@ def is_double_quoted(text: str) -> bool:
     return match is not None and match[1] == _DOUBLE
 
 
-_MARK, _DOUBLE, _BINARY = "_h", "_d", "_x"
+_MARK, _DOUBLE, _BINARY, _FUNCTION = "_h", "_d", "_x", "_f_"
 _SHIELDED = re.compile(rf"({_MARK}|{_DOUBLE}|{_BINARY})((?:[0-9a-fA-F]{{2}})*)")
 _TOKEN = re.compile(
     r"""(?P<skip>`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<!\w)(?i:interval)\s+'[\w\s.+-]*')
@@ -78,6 +87,7 @@ _TOKEN = re.compile(
     |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     |(?P<broken>['"])
+    |(?<![\w.])(?P<function>(?i:tinyint|smallint|int|bigint|timestamp|to_timestamp)(?=\s*\((?!\s*\d*\s*\))))
     |(?<![\w.])(?P<decimal>(?>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?>[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)""",
     re.DOTALL | re.VERBOSE,
 )

@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 import pyarrow as pa
@@ -104,10 +104,14 @@ NO_TRUTH_VALUE = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its path: ``("a", "b")`` is field ``b`` of struct ``a``. Binding sets ``type``."""
+    """A column by its path: ``("a", "b")`` is field ``b`` of struct ``a``. Binding sets ``type``.
+
+    ``in_sql`` says that SQL text has it, so that binding refuses what the text would mean differently in DuckDB.
+    """
 
     path: ColumnPath
     type: pa.DataType | None = None
+    in_sql: bool = field(default=False, compare=False, repr=False)
 
     def __str__(self) -> str:
         return ".".join(quote_name(name) for name in self.path)
@@ -139,11 +143,15 @@ class Literal(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function with its operands, see :mod:`.functions`. Binding sets ``type``."""
+    """An operator or function with its operands, see :mod:`.functions`. Binding sets ``type``.
+
+    ``in_sql`` says that SQL text has it in the form ``CAST(... AS ...)``, see :class:`Column`.
+    """
 
     name: str
     arguments: tuple[Operand, ...]
     type: pa.DataType | None = None
+    in_sql: bool = field(default=False, compare=False, repr=False)
 
     def __str__(self) -> str:
         return functions.format_call(self.name, self.arguments)

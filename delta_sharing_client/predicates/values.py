@@ -194,6 +194,16 @@ def _format_decimal(value: decimal.Decimal) -> str:
     return text if "." in text else text + "."
 
 
+def _format_text(text: str) -> str:
+    if "\\" not in text:
+        return "'" + text.replace("'", "''") + "'"
+    # In other strings, a backslash begins an escape sequence, and in DuckDB it does not.
+    for quote in "'\"":
+        if quote not in text:
+            return f"r{quote}{text}{quote}"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 # For each class of values: the name of its type, and a function that writes a value as SQL.
 _CLASSES: dict[type, tuple[str, Callable[[Any], str]]] = {
     type(None): ("null", lambda _: "NULL"),
@@ -201,7 +211,7 @@ _CLASSES: dict[type, tuple[str, Callable[[Any], str]]] = {
     int: ("integer", str),
     float: ("double", _format_double),
     decimal.Decimal: ("decimal", _format_decimal),
-    str: ("string", lambda text: "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"),
+    str: ("string", _format_text),
     bytes: ("binary", lambda value: f"X'{value.hex().upper()}'"),
     Day: ("date", lambda day: f"DATE '{day}'"),
     Moment: ("timestamp", lambda moment: f"TIMESTAMP '{moment}'"),

@@ -70,7 +70,7 @@ SUPPORTED = {
     "true": (TRUE, "TRUE"),
     "field": (nested > 2, "st.x.y > 2"),
     "starts": (pc.starts_with(s, "a%"), "startswith(s, 'a%')"),
-    "ends": (pc.ends_with(s, "_b"), r"s LIKE '%\\_b'"),
+    "ends": (pc.ends_with(s, "_b"), r"s LIKE r'%\_b'"),
     "contains": (pc.match_substring(s, "a.b"), "s LIKE '%a.b%'"),
     "date": (d >= datetime.date(2024, 2, 28), "d >= DATE '2024-02-28'"),
     "time": (c >= datetime.time(8), "c >= TIME '08:00:00'"),

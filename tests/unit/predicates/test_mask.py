@@ -316,7 +316,7 @@ def test_floats_are_compared_with_nan_and_cast_exactly():
         ("f < CAST('NaN' AS DOUBLE)", [True, False, False]),
         ("f <> CAST('NaN' AS DOUBLE)", [True, False, False]),
         ("double(f) = 1.5", [True, False, False]),
-        ("float(d) < 2.8 AND float(d) > 2.6", [True, False, False]),
+        ("float(d) < 2.8E0 AND float(d) > 2.6E0", [True, False, False]),
     ):
         assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == expected, condition
 

@@ -301,7 +301,7 @@ def test_numpy_longdoubles_become_doubles():
         (math.nan, "double", "CAST('NaN' AS DOUBLE)"),
         (Decimal("1.50"), "decimal", "1.50"),
         (Decimal("1E2"), "decimal", "100."),
-        ("it's \\", "string", "'it\\'s \\\\'"),
+        ("it's \\", "string", 'r"it\'s \\"'),
         (b"\xab\x01", "binary", "X'AB01'"),
         (Day(0), "date", "DATE '1970-01-01'"),
         (Moment(1_000, Zone.UTC), "timestamp", "TIMESTAMP '1970-01-01 00:00:00.000001Z'"),
