@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import sqlglot
@@ -41,6 +41,13 @@ _CONFINEMENT = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
+
+
+class _DuckDB(sqlglot.dialects.DuckDB):  # type: ignore[misc]
+    class Tokenizer(sqlglot.dialects.DuckDB.Tokenizer):  # type: ignore[misc]
+        # DuckDB 2 has these, too.
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -135,7 +142,7 @@ def _tables_of(query: str) -> list[AssetName] | None:
         return None
     first = _FIRST_WORD.match(query)
     try:
-        statements = sqlglot.parse(query, dialect="duckdb") if first and first[1].upper() in _QUERIES else []
+        statements = sqlglot.parse(query, dialect=_DuckDB) if first and first[1].upper() in _QUERIES else []
     except sqlglot.errors.SqlglotError as error:
         message = _UNDERLINED.sub("'", str(error))
         raise UsageError(f"The SQL cannot be parsed. {' '.join(message.split())}") from None

@@ -622,8 +622,8 @@ def _describe(node: exp.Expression) -> str:
 def _written(node: exp.Expression) -> str:
     """Return a node as SQL, with the original literals, on one line of at most 60 characters."""
     copied = node.copy()
-    for literal in copied.find_all(exp.Literal):
-        if literal.is_string:
+    for literal in copied.find_all(exp.Literal, exp.National):
+        if literal.is_string or isinstance(literal, exp.National):
             original = unshield(str(literal.this))
             literal.set("this", original if isinstance(original, str) else original.hex())
     text = " ".join(copied.sql("databricks").split())
