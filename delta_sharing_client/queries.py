@@ -117,7 +117,7 @@ def errors_of(client: SharingClient) -> Iterator[None]:
             f"DuckDB has too little memory for the SQL. {' '.join(str(error).split())} Raise its limit with "
             "'SET memory_limit'."
         ) from None
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError) as error:  # the second if the result is read as an Arrow stream
         missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
         if missing is None:
             column = _NO_COLUMN.search(str(error))

@@ -30,6 +30,7 @@ from delta_sharing_client.delta.data_types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_variant,
     is_void,
 )
 from delta_sharing_client.delta.schema import to_arrow_type
@@ -284,7 +285,7 @@ class Aligner:
         if isinstance(stored, pa.BaseExtensionType):
             inner, leaves = self._align(target, node.below[0], start, path, arrow)
             return then(lambda array: array.storage, inner), leaves
-        if isinstance(target, PrimitiveType) and target.base == "variant":
+        if is_variant(target):
             return self._variant(node, start, path)
         if isinstance(target, StructType):
             return self._struct(target, node, start, path, arrow)

@@ -195,6 +195,11 @@ def is_void(data_type: DataType) -> bool:
     return isinstance(data_type, PrimitiveType) and data_type.base == "void"
 
 
+def is_variant(data_type: DataType) -> bool:
+    """Return whether the type is variant."""
+    return isinstance(data_type, PrimitiveType) and data_type.base == "variant"
+
+
 def _is_interval(name: str, family: tuple[str, ...]) -> bool:
     words = name.split(" ")
     if len(words) not in (2, 4) or words[0] != "interval" or (len(words) == 4 and words[2] != "to"):

@@ -29,7 +29,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, PrimitiveType, StructType
+from delta_sharing_client.delta.data_types import ArrayType, DataType, MapType, StructType, is_variant
 from delta_sharing_client.delta.variant.column import variant_to_python
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
 from delta_sharing_client.fetch.report import ScanReport
@@ -141,7 +141,7 @@ def _holds_variant(data_type: DataType) -> bool:
         return _holds_variant(data_type.element)
     if isinstance(data_type, MapType):
         return _holds_variant(data_type.key) or _holds_variant(data_type.value)
-    return isinstance(data_type, PrimitiveType) and data_type.name == "variant"
+    return is_variant(data_type)
 
 
 def _decode_variant(value: Any, data_type: DataType) -> object:

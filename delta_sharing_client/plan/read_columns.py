@@ -18,9 +18,9 @@ from delta_sharing_client.delta.data_types import (
     ColumnPath,
     DataType,
     MapType,
-    PrimitiveType,
     StructField,
     StructType,
+    is_variant,
     is_void,
 )
 from delta_sharing_client.delta.schema import to_arrow_field, to_arrow_map, to_arrow_type
@@ -123,7 +123,7 @@ def unbounded_paths(predicate: Expression | None, options: ReadOptions) -> froze
 
 def output_type(data_type: DataType, variant_as: VariantAs) -> pa.DataType:
     """Return the Arrow type in which a scan returns ``data_type``: the schema's type, with variants as requested."""
-    if isinstance(data_type, PrimitiveType) and data_type.base == "variant" and variant_as is not VariantAs.STRUCT:
+    if is_variant(data_type) and variant_as is not VariantAs.STRUCT:
         return pa.string()
     if isinstance(data_type, ArrayType):
         element = StructField("element", data_type.element, data_type.contains_null)

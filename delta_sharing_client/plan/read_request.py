@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from delta_sharing_client.columns import ColumnName, resolve_columns
+from delta_sharing_client.columns import ColumnName, Names, resolve_columns
 from delta_sharing_client.delta.actions import Metadata, Protocol
 from delta_sharing_client.delta.column_mapping import ColumnMappingMode, mapping_mode
-from delta_sharing_client.delta.data_types import StructField, StructType
+from delta_sharing_client.delta.data_types import StructField, StructType, is_variant
 from delta_sharing_client.delta.schema import to_arrow_schema
 from delta_sharing_client.delta.snapshot import table_schema
 from delta_sharing_client.errors import UnsupportedFeatureError, UsageError
@@ -31,7 +31,7 @@ from delta_sharing_client.plan.read_columns import (
 )
 from delta_sharing_client.plan.tasks import RowLineage
 from delta_sharing_client.predicates.binding import bind, double_quoted, fixed
-from delta_sharing_client.predicates.tree import Expression, known_of_all
+from delta_sharing_client.predicates.tree import Column, Expression, IsNull, columns_in, known_of_all, operands, tests
 from delta_sharing_client.predicates.tree import columns as columns_of
 from delta_sharing_client.predicates.values import current_moment
 
@@ -281,8 +281,24 @@ def _bound(request: RequestT, schema: StructType) -> RequestT:
     if request.skipping is None:
         return dataclasses.replace(request, columns=columns)
     request, arrow = as_of_now(request), pa.schema([*to_arrow_schema(schema), *added])
+    if request.filter is not None:
+        _check_variants(request.filter, Names(schema))
     own, pushed = (None if one is None else bind(one, arrow) for one in (request.filter, request.pushed_filter))
     return dataclasses.replace(request, columns=columns, filter=own, pushed_filter=pushed)
+
+
+def _check_variants(condition: Expression, names: Names) -> None:
+    """Raise ``UsageError`` if a filter asks more of a variant than whether it is null."""
+    for test in tests(condition):
+        for column in (column for operand in operands(test) for column in columns_in(operand)):
+            is_null_test = isinstance(test, IsNull) and test.child is column
+            for depth in range(1, len(column.path) + 1):
+                fields = names.find(column.path[:depth])
+                if fields and is_variant(fields[-1].type) and not (is_null_test and depth == len(column.path)):
+                    raise UsageError(
+                        f"The column '{Column(column.path[:depth])}' is a variant, which a filter can only test with IS"
+                        " NULL. Filter the rows after they are read, or query the variant's JSON text with SQL."
+                    )
 
 
 def _check_readable(request: ScanRequest | ChangesRequest, schema: StructType) -> None:

@@ -493,13 +493,11 @@ def _add_interval(array: _Array, data_type: pa.DataType, interval: Value) -> _Ar
 
 def _decimals(array: _Array, data_type: pa.DataType, *_: Value) -> _Array:
     kind = kind_of(array.type)
-    if kind in (Kind.INTEGER, Kind.BOOLEAN):
-        return array.cast(pa.int64()).cast(pa.decimal128(19, 0))
     if kind is not Kind.DECIMAL:
-        return None
+        return array.cast(pa.int64()).cast(pa.decimal128(19, 0)) if kind in (Kind.INTEGER, Kind.BOOLEAN) else None
     # One more digit, because pyarrow returns 0 for a result that does not fit, unless it is the last one.
-    wider = pa.decimal256(array.type.precision + 1, array.type.scale)
-    return pc.round(array.cast(wider), data_type.scale, "half_towards_infinity")
+    wider = array.cast(pa.decimal256(array.type.precision + 1, array.type.scale))
+    return pc.round(wider, data_type.scale, "half_towards_infinity")
 
 
 def _booleans(array: _Array, _: pa.DataType) -> _Array:

@@ -524,9 +524,7 @@ def test_filter_refuses_what_means_more_in_sql(paths: Paths) -> None:
     for text, found in by_sql.items():
         expected = paths.oracle(text)
         assert isinstance(expected, frozenset), (text, expected)
-        assert {name: path(text) for name, path in paths.queries.items()} == dict.fromkeys(paths.queries, expected), (
-            text
-        )
+        assert found == dict.fromkeys(paths.queries, expected), text
         refusals = [path(text) for path in paths.filters.values()]
         assert all(isinstance(refusal, str) for refusal in refusals), (text, refusals)
 

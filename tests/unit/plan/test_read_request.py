@@ -166,6 +166,16 @@ def test_double_quoted_name_of_a_left_out_column_is_refused(text: str, is_refuse
         request.bound(schema)
 
 
+@pytest.mark.parametrize("text", ["v = 1", "v.value IS NULL", "NOT (s.V = 'x')", "length(v.metadata) > 1", "v <=> v"])
+def test_condition_on_a_variant_is_refused_by_name(text: str) -> None:
+    variant = {"name": "v", "type": "variant", "nullable": True, "metadata": {}}
+    nested = {**variant, "name": "s", "type": {"type": "struct", "fields": [variant]}}
+    schema = table_state(metadata(json.dumps({"type": "struct", "fields": [variant, nested]}))).schema
+    with pytest.raises(UsageError, match=r"The column '(s\.V|v)' is a variant, which"):
+        ScanRequest(filter=parse_filter(f"v IS NULL AND {text}")).bound(schema)
+    assert ScanRequest(filter=parse_filter("v IS NULL OR s.v IS NOT NULL OR s IS NULL")).bound(schema).filter
+
+
 def test_current_date_is_fixed_for_the_whole_read() -> None:
     assert as_of_now(ScanRequest()) == ScanRequest()
     before, after = (datetime.datetime.now(datetime.timezone.utc).date() for _ in range(2))

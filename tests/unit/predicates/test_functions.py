@@ -651,6 +651,15 @@ def test_files_are_skipped_by_ranges_of_calls() -> None:
     assert not may_match(bind(parse_filter("i32 * 2 > 100 AND i32 > 5"), SCHEMA), One(column_bounds(1, 2, 0, 10)))
 
 
+def test_decimal_that_grows_by_rounding_is_kept() -> None:
+    batch = pa.RecordBatch.from_pydict({"d": pa.array([Decimal("9.99"), Decimal("1.25"), None], pa.decimal128(3, 2))})
+    for condition, expected in (
+        ("CAST(d AS DECIMAL(2, 0)) = 10", [True, False, False]),
+        ("decimal(d) = 0", [False] * 3),
+    ):
+        assert mask(bind(parse_filter(condition), batch.schema), batch).to_pylist() == expected, condition
+
+
 def test_casts_of_text_skip_no_file_and_are_not_exact() -> None:
     wide = One(column_bounds("2024-01-01", "2024-12-31", 0, 10))
     for sql in ("date(text) IN ('2023-01-01', '2023-01-02')", "timestamp(text) < '1999-01-01'"):
