@@ -10,6 +10,7 @@ from types import ModuleType
 from tools.soak import (
     assets,
     compositions,
+    dialect,
     early_ends,
     engines,
     faults,
@@ -28,6 +29,7 @@ from tools.soak import (
 SOAKS: dict[str, ModuleType] = {
     "assets": assets,
     "compositions": compositions,
+    "dialect": dialect,
     "early-ends": early_ends,
     "engines": engines,
     "faults": faults,

@@ -173,7 +173,9 @@ def test_condition_on_a_variant_is_refused_by_name(text: str) -> None:
     schema = table_state(metadata(json.dumps({"type": "struct", "fields": [variant, nested]}))).schema
     with pytest.raises(UsageError, match=r"The column '(s\.V|v)' is a variant, which"):
         ScanRequest(filter=parse_filter(f"v IS NULL AND {text}")).bound(schema)
-    assert ScanRequest(filter=parse_filter("v IS NULL OR s.v IS NOT NULL OR s IS NULL")).bound(schema).filter
+    assert (
+        ScanRequest(filter=parse_filter("v IS NULL OR s.v IS NOT NULL OR s IS NULL")).bound(schema).filter is not None
+    )
 
 
 def test_current_date_is_fixed_for_the_whole_read() -> None:
