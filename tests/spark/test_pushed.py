@@ -81,7 +81,7 @@ def test_malformed_pushed_option_is_refused() -> None:
         (test("NOT", test("IN", INT, ONE, TWO)), "i32 NOT IN (1, 2)"),
         (test("NOT", OVER_1), "NOT (i32 > 1)"),
         (test("STARTS_WITH", TEXT, A), "startswith(text, 'a')"),
-        (test("ENDS_WITH", TEXT, constant("string", "a%_\\")), r"text LIKE '%a\\%\\_\\\\'"),
+        (test("ENDS_WITH", TEXT, constant("string", "a%_\\")), r"text LIKE r'%a\%\_\\'"),
         (test("CONTAINS", column("s", "y.z"), A), "s.`y.z` LIKE '%a%'"),
         (test("ALWAYS_TRUE"), "TRUE"),
         (test("ALWAYS_FALSE"), "FALSE"),

@@ -92,8 +92,8 @@ _TYPES = [
 _TESTS = (
     "{0} = {1}", "{0} <> {1}", "{0} < {1}", "{0} >= {1}", "{1} <= {0}", "{0} IN ({1}, {2})", "{0} NOT IN ({1}, {2})",
     "{0} BETWEEN {1} AND {2}", "{0} NOT BETWEEN {1} AND {2}", "{0} IS NULL", "{0} IS NOT NULL",
-    "{0} IS DISTINCT FROM {1}", "{0} IS NOT DISTINCT FROM {1}", "coalesce({0}, {1}) = {2}", "{0} LIKE {1}", "{0} NOT LIKE {1}", "{0} ILIKE {1}",
-    "{0} LIKE '%!%' ESCAPE '!'", "{0} IS TRUE", "{0}", "starts_with({0}, {1})",
+    "{0} IS DISTINCT FROM {1}", "{0} IS NOT DISTINCT FROM {1}", "coalesce({0}, {1}) = {2}", "{0} LIKE {1}",
+    "{0} NOT LIKE {1}", "{0} ILIKE {1}", "{0} LIKE '%!%' ESCAPE '!'", "{0} IS TRUE", "{0}", "starts_with({0}, {1})",
 )  # fmt: skip
 
 
