@@ -7,8 +7,6 @@ import ast
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from delta_sharing_client.checks.run import all_checks
 from delta_sharing_client.delta.actions import Protocol
 from mock_server.running import RunningServer
 from mock_server.table_writer import TableWriter
-from tests.unit.mock_server.helpers import DELTA, Api, at, table
+from tests.unit.mock_server.helpers import at, table
 from tools import sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,66 +211,6 @@ def _check_children(node: dict[str, Any]) -> None:
         assert all(child["op"] in LEAVES for child in children)
     for child in children:
         _check_children(child)
-
-
-COLUMN = {"op": "column", "name": "p", "valueType": "string"}
-LITERAL = {"op": "literal", "value": "z", "valueType": "string"}
-NOTHING = {"op": "equal", "children": [COLUMN, LITERAL]}
-
-
-@pytest.mark.parametrize(
-    "hint",
-    [
-        {"op": "isNull", "children": [COLUMN, COLUMN]},
-        {"op": "isNull", "children": []},
-        {"op": "equal", "children": [COLUMN]},
-        {"op": "equal", "children": [COLUMN, LITERAL, LITERAL]},
-        {"op": "lessThan", "children": [COLUMN, NOTHING]},
-        {"op": "and", "children": []},
-        {"op": "or", "children": []},
-        {"op": "not", "children": [NOTHING, NOTHING]},
-        {"op": "not", "children": []},
-    ],
-    ids=str,
-)
-def test_server_ignores_a_hint_with_invalid_children(server: RunningServer, hint: dict[str, Any]) -> None:
-    api = Api(server)
-    assert api.query("t", jsonPredicateHints=NOTHING).files == []
-    assert len(api.query("t", jsonPredicateHints=hint).files) == 4
-
-
-@pytest.mark.parametrize("change", [str.upper, str.title, lambda text: text.replace("=", " = ").replace(";", " ; ")])
-def test_capabilities_may_have_any_case_and_spaces(server: RunningServer, change: Any) -> None:
-    lines = Api(server).query("t", change(f"{DELTA};includeendstreamaction=true"))
-
-    assert lines.headers["delta-sharing-capabilities"] == "responseformat=delta;includeendstreamaction=true"
-    assert lines.end is not None
-
-
-def test_ids_of_shares_are_unique_and_stable(server: RunningServer, tmp_path: Path) -> None:
-    shares = [f"share{number}" for number in range(40)]
-    ids = [mock_server.catalog.share_id(name) for name in shares]
-    assert len(set(ids)) == 40
-    listed = ds.SharingClient(server.profile).list_shares()
-    assert [share.id for share in listed] == [mock_server.catalog.share_id(share.name) for share in listed]
-    (table,) = ds.SharingClient(server.profile).list_all_tables()
-    assert table.share_id == listed[0].id
-    code = f"import mock_server.catalog as c; print([c.share_id(name) for name in {shares!r}])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert run.stdout.strip() == str(ids)
-
-
-def test_server_applies_predicates_before_the_limit(server: RunningServer) -> None:
-    condition = {"op": "equal", "children": [COLUMN, {**LITERAL, "value": "b"}]}
-    limited = Api(server).query("t", jsonPredicateHints=condition, limitHint=5).files
-    assert [file["file"]["partitionValues"]["p"] for file in limited] == ["b"]
-    assert len(Api(server).query("t", limitHint=5).files) == 1
-
-
-def test_file_ids_are_the_same_in_every_response(server: RunningServer) -> None:
-    asked = [[file["file"]["id"] for file in Api(server).query("t", DELTA).files] for _ in range(2)]
-    assert asked[0] == asked[1]
-    assert len(set(asked[0])) == 4
 
 
 def test_long_names_and_comments_of_shares_are_not_truncated(
