@@ -1,12 +1,13 @@
 """Reads YAML that a provider wrote, such as the front matter of a skill, in time and memory bounded by its size.
 
-Only what such files need is understood: lists, and mappings whose keys differ. Scalars are text, as written; null and
-nothing are ``None``. Aliases and merge keys are refused, because a few of them can stand for any amount of data, and so
-are tags that would create other objects.
+Only what such files need is understood: lists, and mappings whose keys differ. Scalars are text, as written, or values
+of JSON, by the core schema of YAML 1.2; null and nothing are ``None``. Aliases and merge keys are refused, because a
+few of them can stand for any amount of data, and so are tags that would create other objects.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -19,6 +20,12 @@ _DEEPEST = 50
 _MOST_SHOWN = 200
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _TAG = re.compile(r"tag:yaml\.org,2002:(?:str|int|float|bool|null|timestamp|seq|map)")
+_BOOLEANS = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_BASES = {"0o": 8, "0x": 16}
 
 
 class ProviderYamlError(ValueError):
@@ -26,17 +33,29 @@ class ProviderYamlError(ValueError):
 
 
 def parse(text: str) -> Any:
-    """Return the content of a YAML document.
+    """Return the content of a YAML document; its scalars are text.
 
     Raises ``ProviderYamlError`` if it is not YAML, is longer than 64 KiB, is nested deeper than 50 levels, or has an
     alias, a merge key, a tag or the same key twice.
     """
+    return _loaded(text, _Loader)
+
+
+def parse_json(text: str) -> Any:
+    """Return the content of a YAML document as a JSON value, by the core schema of YAML 1.2: a date is text.
+
+    Raises ``ProviderYamlError`` as ``parse`` does, and for a scalar with a tag or a number that JSON does not have.
+    """
+    return _loaded(text, _JsonLoader)
+
+
+def _loaded(text: str, loader: type[_Loader]) -> Any:
     if len(text) > _LONGEST:
         raise ProviderYamlError(f"it has {len(text):,} characters, more than {_LONGEST:,}")
     if len(re.findall(r"[\[{]", text)) > _MOST_BRACKETS:
         raise ProviderYamlError(f"it has more than {_MOST_BRACKETS:,} opening brackets")
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError) as error:
         raise ProviderYamlError(" ".join(str(error).split())[:_MOST_SHOWN]) from None
     except RecursionError:
@@ -73,3 +92,37 @@ class _Loader(yaml.BaseLoader):
         if len(mapping) < len(node.value):
             raise ProviderYamlError("a mapping in it has the same key twice")
         return mapping
+
+
+class _JsonLoader(_Loader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._names: set[Any] = set()
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.ScalarEvent) and event.tag not in (None, "!"):
+            raise ProviderYamlError(f"it has the tag '{event.tag}'")
+        return super().compose_node(parent, index)
+
+    def construct_scalar(self, node: Any) -> Any:
+        text = super().construct_scalar(node)
+        if node in self._names:
+            # The names of a JSON object are text.
+            return node.value
+        if node.style is not None or text is None:
+            return text
+        if text in _BOOLEANS:
+            return _BOOLEANS[text]
+        if _INTEGER.fullmatch(text):
+            return int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
+        if not _FLOAT.fullmatch(text):
+            return text
+        number = math.inf if text[-1] in "fFnN" else float(text)
+        if math.isinf(number):
+            raise ProviderYamlError(f"it has the number {text[:_MOST_SHOWN]}, which JSON does not have")
+        return number
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        self._names.update(key for key, _ in node.value)
+        return super().construct_mapping(node, deep=deep)

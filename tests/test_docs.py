@@ -459,7 +459,7 @@ def test_command_lines_of_a_page_run(
     page: Path, example_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
-    monkeypatch.setattr("delta_sharing_client.browse.page.wait", lambda ended: None)
+    monkeypatch.setattr("delta_sharing_client.loopback.wait", lambda ended: None)
     activated = (example_folder / "demo.share").read_bytes()
     monkeypatch.setattr("delta_sharing_client.http.sessions.fetched", lambda *_, **__: (200, activated))
     blocks = "".join(re.findall(r"^```[^\n]*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))

@@ -140,9 +140,7 @@ class Directory:
 
     def read_bytes(self, path: str) -> bytes:
         path = self._file(path)
-        running = loop.Running(lambda: self.read(path))
-        loop.on_cancellation(running.cancel)
-        return bytes(running.result())
+        return bytes(loop.cancellable(lambda: self.read(path)))
 
     async def read(
         self, path: str, file: StoredFile | None = None, wanted: ByteRange | None = None, *, once: bool = False

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from delta_sharing_client import optional
+from delta_sharing_client.errors import DataError
 from delta_sharing_client.protocol.messages import SkillItem
 from delta_sharing_client.redact import printable
 
@@ -63,6 +64,25 @@ def split(text: str) -> tuple[Mapping[str, Any] | None, str]:
     except provider_yaml.ProviderYamlError:
         fields = None
     return (fields, text[match.end() :]) if match is not None and isinstance(fields, dict) else (None, text)
+
+
+def json_front_matter(text: str, subject: str) -> dict[str, Any]:
+    """Return the fields of the front matter as JSON values, unchanged. Raises ``DataError`` about ``subject`` if there
+    is none, or if it cannot be read or has no name or description, and ``UsageError`` if ``pyyaml`` is not
+    installed."""
+    match = _FRONT_MATTER.match(text)
+    provider_yaml = optional.load("delta_sharing_client.provider_yaml", "storage")
+    wanted = f"Expected a front matter with name and description at the beginning of {SKILL_FILE} of {subject}"
+    try:
+        fields = None if match is None else provider_yaml.parse_json(match[1])
+    except provider_yaml.ProviderYamlError as error:
+        raise DataError(f"{wanted}, but it cannot be read: {error}.") from None
+    if not isinstance(fields, dict):
+        raise DataError(f"{wanted}, found none.")
+    for name in ("name", "description"):
+        if not (isinstance(fields.get(name), str) and fields[name].strip()):
+            raise DataError(f"{wanted}, but its {name} is missing or is no text.")
+    return fields
 
 
 def _text(value: Any) -> str | None:

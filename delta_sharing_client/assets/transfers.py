@@ -62,9 +62,7 @@ class Transfers:
         """Transfer all files. Raises the first error, which ends the other transfers."""
         self._state.drop_parts({(file.path, file.etag, file.size) for file in self._files if file.size > PART_BYTES})
         try:
-            running = loop.Running(self._all)
-            loop.on_cancellation(running.cancel)
-            running.result()
+            loop.cancellable(self._all)
         except OSError as error:
             where, ref = self._state.directory, self._directory.ref
             raise UsageError(f"The files of {ref} cannot be stored in '{where}': {error.strerror}.") from None

@@ -9,17 +9,12 @@ key stays with the page's own origin.
 from __future__ import annotations
 
 import hashlib
-import hmac
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from delta_sharing_client.loopback import App, Headers, Receive, Scope, Send, foreign, is_equal, respond
 
-HOST = "127.0.0.1"
 KEY_HEADER = "x-delta-sharing-key"
 API, FILES = "/api/", "/files/"
 
@@ -54,7 +49,7 @@ class Guard:
         self._app = app
         self._token = token
         self._on_open = on_open
-        self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
+        self._port = port
         # A browser sends cookies to all ports of a host, so the cookies of two such pages need different names.
         self._cookie_name = f"delta-sharing-{port}"
         self._cookie = _derived(token, "cookie")
@@ -66,29 +61,23 @@ class Guard:
             return
         path: str = scope["path"]
         send = _with_headers(send, _HEADERS_OF_FILES if path.startswith(FILES) else _HEADERS)
-        headers = _Headers(scope["headers"])
+        headers = Headers(scope["headers"])
         # A file is always sent as a whole, because it is removed afterwards.
         scope = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name.lower() != b"range"]}
         if (reason := self._is_foreign(scope, headers)) is not None:
-            await _respond(send, 403, reason)
+            await respond(send, 403, reason)
         elif path == "/" and b"token=" in scope["query_string"]:
             await self._exchange(scope, send)
         elif not self._is_allowed(path, headers):
-            await _respond(send, 401, _NO_TOKEN)
+            await respond(send, 401, _NO_TOKEN)
         else:
             await self._app(scope, receive, send)
 
-    def _is_foreign(self, scope: Scope, headers: _Headers) -> str | None:
+    def _is_foreign(self, scope: Scope, headers: Headers) -> str | None:
         """Return why a request cannot come from this page, whatever secrets it has; ``None`` if it can."""
         path, method = scope["path"], scope["method"]
-        host = headers.only("host")
-        if host is None or host.lower() not in self._hosts:
-            # If a different host name resolves to this machine, a page is trying to get the same origin (DNS
-            # rebinding).
-            return "Only requests to the address of this machine are accepted."
-        origins = headers.all("origin")
-        if origins not in ([], [f"http://{host}"]) or (not origins and method != "GET"):
-            return "Only requests of the page at this address are accepted."
+        if (reason := foreign(headers, self._port, needs_origin=method != "GET")) is not None:
+            return reason
         site = headers.only("sec-fetch-site") if headers.all("sec-fetch-site") else "none"
         # A link in a file or a terminal may open the page.
         is_visit = path == "/" and method == "GET" and headers.all("sec-fetch-dest") in ([], ["document"])
@@ -100,51 +89,31 @@ class Guard:
             return "Only requests in JSON are accepted."
         return None
 
-    def _is_allowed(self, path: str, headers: _Headers) -> bool:
+    def _is_allowed(self, path: str, headers: Headers) -> bool:
         if not path.startswith((API, FILES)):
             # The page itself contains no data and is the same for everybody.
             return True
         cookies = [part.strip() for text in headers.all("cookie") for part in text.split(";")]
         values = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == self._cookie_name]
-        if not any(_is_equal(value, self._cookie) for value in values):
+        if not any(is_equal(value, self._cookie) for value in values):
             return False
         # A link or a picture cannot send the page's header, so the name of a file is itself a secret.
-        return path.startswith(FILES) or _is_equal(headers.only(KEY_HEADER) or "", self._key)
+        return path.startswith(FILES) or is_equal(headers.only(KEY_HEADER) or "", self._key)
 
     async def _exchange(self, scope: Scope, send: Send) -> None:
         """Exchange the token for the cookie and the key, and redirect to the address without the token."""
         tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        if len(tokens) != 1 or not _is_equal(tokens[0], self._token):
-            await _respond(send, 403, _WRONG_TOKEN)
+        if len(tokens) != 1 or not is_equal(tokens[0], self._token):
+            await respond(send, 403, _WRONG_TOKEN)
             return
         self._on_open()
         cookie = f"{self._cookie_name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
         # The browser sends the part after '#' to no server. The page keeps it and removes it from the address.
-        await _respond(send, 303, "", {"location": f"/#key={self._key}", "set-cookie": cookie})
-
-
-class _Headers:
-    """The headers of a request."""
-
-    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        self._pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in pairs]
-
-    def all(self, name: str) -> list[str]:
-        """Return all values of a header."""
-        return [value for header, value in self._pairs if header == name]
-
-    def only(self, name: str) -> str | None:
-        """Return the value of a header that occurs exactly once, otherwise ``None``."""
-        values = self.all(name)
-        return values[0] if len(values) == 1 else None
+        await respond(send, 303, "", {"location": f"/#key={self._key}", "set-cookie": cookie})
 
 
 def _derived(token: str, purpose: str) -> str:
     return hashlib.sha256(f"{purpose}:{token}".encode()).hexdigest()
-
-
-def _is_equal(received: str, expected: str) -> bool:
-    return hmac.compare_digest(received.encode(), expected.encode())
 
 
 def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
@@ -158,11 +127,3 @@ def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
         await send(message)
 
     return send_with_headers
-
-
-async def _respond(send: Send, status: int, text: str, headers: MutableMapping[str, str] | None = None) -> None:
-    body = f"{text}\n".encode() if text else b""
-    all_headers = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body)), **(headers or {})}
-    pairs = [(name.encode(), value.encode()) for name, value in all_headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})

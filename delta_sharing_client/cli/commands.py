@@ -592,21 +592,41 @@ def mcp_server(
         Optional[list[str]],
         typer.Option("--table", metavar="TABLE", help="Offer only this table, in full; repeat it for more."),
     ] = None,
+    http: Annotated[
+        Optional[int],
+        typer.Option(
+            "--http", metavar="PORT", min=0, max=65535, help="Listen on this port of this machine; 0: a free one."
+        ),
+    ] = None,
 ) -> None:
     """Let an assistant list, describe and query shared assets (Model Context Protocol, on stdin and stdout).
 
     Example: delta-sharing mcp
     Example: delta-sharing mcp --share demo --table other.sales.orders
     Example: delta-sharing mcp --max-rows 50 --max-megabytes 20
+    Example: delta-sharing mcp --http 0
     """
     from delta_sharing_client import optional
 
-    if sys.stdin.isatty():
-        output.print_note("Waiting for an assistant, which starts this command by itself; Ctrl-C ends it.")
-    server = optional.load("delta_sharing_client.mcp.server", "mcp")
+    server = optional.load(f"delta_sharing_client.mcp.{'server' if http is None else 'http_server'}", "mcp")
     limits = optional.load("delta_sharing_client.mcp.limits", "mcp").Limits
     scope = optional.load("delta_sharing_client.mcp.scope", "mcp").Scope.of(shares or (), tables or ())
-    server.serve(settings.profile, limits(rows=max_rows, megabytes=max_megabytes, seconds=max_seconds), scope)
+    chosen = limits(rows=max_rows, megabytes=max_megabytes, seconds=max_seconds)
+
+    def tell(address: str, token: str) -> None:
+        header = f"Authorization: Bearer {token}"
+        output.print_json({"url": address, "headers": {"Authorization": f"Bearer {token}"}}) if settings.as_json else (
+            sys.stdout.write(f"{address}\n{header}\n")
+        )
+        sys.stdout.flush()
+        output.print_note("Give the assistant's program this address and header, and keep them secret. Ctrl-C ends it.")
+
+    if http is not None:
+        server.serve(settings.profile, chosen, scope, port=http, tell=tell)
+        return
+    if sys.stdin.isatty():
+        output.print_note("Waiting for an assistant, which starts this command by itself; Ctrl-C ends it.")
+    server.serve(settings.profile, chosen, scope)
 
 
 # === Shared by the commands ===

@@ -71,6 +71,13 @@ def shortened(value: object) -> object:
     return f"{text[:_LONGEST_VALUE]} [cut: {len(text):,} characters]"
 
 
+def fitting(text: str, characters: int) -> str:
+    """Return the beginning of ``text``, at least one character, whose JSON has at most so many characters."""
+    while len(text) > 1 and (size := len(_escaped(text))) > characters:
+        text = text[: max(1, min(len(text) - 1, len(text) * characters // size))]
+    return text
+
+
 def check_offset(offset: int) -> None:
     """Raise ``UsageError`` for a negative offset."""
     if offset < 0:

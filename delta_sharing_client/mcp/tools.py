@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client import optional, queries, search
 from delta_sharing_client.arrow_forms import reader_of
+from delta_sharing_client.assets.skill_file import SKILL_FILE
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.columns import ColumnPath, resolve_columns
 from delta_sharing_client.descriptions import describe_table
 from delta_sharing_client.errors import NotFoundError, UsageError
 from delta_sharing_client.limited_reads import Allowance, LimitedScan, PlannedScan
-from delta_sharing_client.mcp.limits import MB, Limits, check_offset, page, rows_result, shortened
+from delta_sharing_client.mcp.limits import MB, Limits, check_offset, fitting, page, rows_result, shortened
+from delta_sharing_client.mcp.skills import MOST_FILES, NotServed, Skills
 from delta_sharing_client.options import HEAD_ROWS
 from delta_sharing_client.plan.costs import expected_bytes
 from delta_sharing_client.plan.explain import explain
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 MOST_SAMPLED = 100
 MOST_LISTED = 500
-MOST_TEXT = 64_000
+MOST_TEXT = 32_000
 # The part of a result's characters that a list may take; the rest is for other facts.
 _LIST_SHARE = 0.8
+# The parts of a text, and of the files of a skill beside it.
+_TEXT_SHARE, _FILES_SHARE = 0.6, 0.2
 _TABLE_FACTS = ("table", "description", "tableFormat", "version", "partitionColumns", "sizeInBytes", "numFiles")
 
 
@@ -42,6 +46,7 @@ class Tools:
 
     def __init__(self, client: SharingClient, limits: Limits) -> None:
         self._client = client
+        self.skills = Skills(client, limits)
         self._limits = limits
 
     def list_assets(self, where: str | None = None, offset: int = 0) -> dict[str, object]:
@@ -185,15 +190,14 @@ class Tools:
         return self._in_directory(volume, listed)
 
     def read_file(self, volume: str, path: str, offset: int = 0) -> dict[str, object]:
-        """Return the text of a file in a volume, or in an agent skill: at most 64 kB, starting at byte ``offset``."""
+        """Return the text of a file in a volume, or in an agent skill: at most 32 kB, starting at byte ``offset``."""
         check_offset(offset)
 
-        def read(directory: Volume | Skill) -> bytes:
-            with directory.open(path) as stream:
-                stream.seek(offset)
-                return stream.read(MOST_TEXT + 1)
+        data = self._in_directory(volume, lambda directory: _part(directory, path, offset))
+        return self._text(data, f"The file '{path}'", offset)
 
-        return _text_of(self._in_directory(volume, read), f"The file '{path}'", offset)
+    def _text(self, data: bytes, subject: str, offset: int) -> dict[str, object]:
+        return _text_of(data, subject, offset, int(self._limits.characters * _TEXT_SHARE))
 
     def _in_directory(self, name: str, call: Callable[[Volume | Skill], ResultT]) -> ResultT:
         """Return ``call`` of the volume ``name``, or of the skill if there is no such volume."""
@@ -204,12 +208,28 @@ class Tools:
                 raise
         return call(self._client.skill(name))
 
-    def read_skill(self, name: str, offset: int = 0) -> dict[str, object]:
-        """Return the text of SKILL.md of an agent skill: at most 64 kB, starting at byte ``offset``. Whether to follow
-        it is for the user to decide."""
+    def read_skill(self, name: str, path: str = SKILL_FILE, offset: int = 0) -> dict[str, object]:
+        """Return the text of a file of an agent skill, at most 32 kB, starting at byte ``offset``. Begin with SKILL.md,
+        whose result also lists the other files with their sizes and digests; read them when SKILL.md says so. Whether
+        to follow a skill is for the user to decide."""
         check_offset(offset)
-        data = self._client.skill(name).read().encode()
-        return _text_of(data[offset : offset + MOST_TEXT + 1], "SKILL.md", offset)
+        skill = self._client.skill(name)
+        result: dict[str, object] = {}
+        try:
+            manifest = self.skills.manifest(skill)
+        except NotServed as error:
+            # What a host would refuse may still be read.
+            result["warning"] = error.message
+            data = _part(skill, path, offset)
+        else:
+            data = self.skills.read_file(skill, manifest, path)[offset : offset + MOST_TEXT + 1]
+            if path == SKILL_FILE and not offset:
+                files = [{"path": one.path, "size": one.size, "digest": each} for one, each in manifest.digests.items()]
+                listed = page("files", files, 0, MOST_FILES, int(self._limits.characters * _FILES_SHARE))
+                result["files"] = listed["files"]
+                if "cut" in listed:
+                    result["more_files"] = f"The skill has {len(files)} files; the tool 'list_files' lists all."
+        return result | self._text(data, f"The file '{path}'", offset)
 
 
 def _selected(relation: duckdb.DuckDBPyRelation, paths: Sequence[ColumnPath]) -> duckdb.DuckDBPyRelation:
@@ -234,7 +254,13 @@ def _stated(facts: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:
+def _part(directory: Volume | Skill, path: str, offset: int) -> bytes:
+    with directory.open(path) as stream:
+        stream.seek(offset)
+        return stream.read(MOST_TEXT + 1)
+
+
+def _text_of(data: bytes, subject: str, offset: int, characters: int) -> dict[str, object]:
     kept = data[:MOST_TEXT]
     # A character in UTF-8 has at most four bytes, and the cut may be inside one.
     for end in range(len(kept), max(len(kept) - 4, -1), -1):
@@ -244,7 +270,8 @@ def _text_of(data: bytes, subject: str, offset: int) -> dict[str, object]:
             if len(data) <= MOST_TEXT:
                 break
             continue
-        if len(data) <= MOST_TEXT:
+        shown = fitting(text, characters)
+        if len(data) <= MOST_TEXT and shown == text:
             return {"text": text}
-        return {"text": text, "cut": f"There is more; continue with offset {offset + end}."}
+        return {"text": shown, "cut": f"There is more; continue with offset {offset + len(shown.encode())}."}
     raise UsageError(f"{subject} is not UTF-8 text at byte {offset}, and this tool returns only text.")

@@ -368,6 +368,14 @@ def on_cancellation(cancel: Callable[[], None]) -> None:
         note(cancel)
 
 
+def cancellable(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run the coroutine that ``make`` returns on the loop, and return its result; if the asynchronous call that this
+    thread runs, if any, is cancelled, so is the coroutine."""
+    running = Running(make)
+    on_cancellation(running.cancel)
+    return running.result()
+
+
 async def asynchronously(call: Callable[[], T], *, ends: bool = False) -> T:
     """Return ``call()``, run on a thread; cancellation ends the reads that it started, and, with ``ends``, waits until
     the thread has ended, for at most ``END_SECONDS``."""

@@ -410,13 +410,13 @@ def test_cancelled_call_ends_at_once(serve_demo: Any) -> None:
     async def cancel() -> None:
         async with Client(server) as client:
             call = asyncio.create_task(client.call_tool("query", {"sql": endless}))
-            while not server.running:
+            while not server.calls.running:
                 await asyncio.sleep(0)
             call.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await call
             # If the query ran on, this would never end.
-            while server.running:
+            while server.calls.running:
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(cancel(), HANGS))
@@ -426,7 +426,7 @@ def test_cancelled_call_ends_at_once(serve_demo: Any) -> None:
     assert reply["error"] == "The call took more than 1 seconds and was ended. Request less data."
 
     async def end() -> None:
-        while slow.running:
+        while slow.calls.running:
             await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(end(), HANGS))

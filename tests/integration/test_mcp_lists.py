@@ -17,8 +17,9 @@ from delta_sharing_client import search
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import DataError, NotFoundError, UsageError
 from delta_sharing_client.mcp import tools as tools_module
+from delta_sharing_client.mcp.calls import told
 from delta_sharing_client.mcp.limits import NOTE, Limits, shortened
-from delta_sharing_client.mcp.server import make_server, told
+from delta_sharing_client.mcp.server import make_server
 from delta_sharing_client.mcp.tools import MOST_SAMPLED, MOST_TEXT, Tools
 from delta_sharing_client.options import HEAD_ROWS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_sharing_client.provider_yaml import ProviderYamlError, parse
+from delta_sharing_client.provider_yaml import ProviderYamlError, parse, parse_json
 from tests.quota import meets, met
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=8) | st.sampled_from(
@@ -90,3 +91,63 @@ def test_limits_themselves_are_allowed() -> None:
     assert parse("a" * 64 * 1024) == "a" * 64 * 1024
     assert str(parse("- " * 49 + "a")).count("[") == 49
     assert len(parse(f"[{'[],' * 999}]")) == 999
+
+
+@meets(nested=5, numbers=10)
+@given(
+    st.recursive(
+        TEXT | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_json_is_read_as_json(value: Any) -> None:
+    met("nested", any(isinstance(item, (list, dict)) for item in value) if isinstance(value, list) else False)
+    met("numbers", bool(re.search(r"\d", json.dumps(value))))
+    # JSON is YAML of the core schema.
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    assert json.dumps(parse_json(text), sort_keys=True) == json.dumps(json.loads(text), sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1\nb: 1.0\nc: 0o17\nd: 0x1F\ne: 010\nf: +5", {"a": 1, "b": 1.0, "c": 15, "d": 31, "e": 10, "f": 5}),
+        ("a: .5\nb: 1.\nc: 1e3\nd: -1.5E-2", {"a": 0.5, "b": 1.0, "c": 1000.0, "d": -0.015}),
+        ("a: true\nb: False\nc: TRUE\nd: tRUE", {"a": True, "b": False, "c": True, "d": "tRUE"}),
+        # Values of YAML 1.1 that are text in YAML 1.2.
+        (
+            "a: yes\nb: on\nc: 1_000\nd: 12:30\ne: 2026-01-02",
+            {"a": "yes", "b": "on", "c": "1_000", "d": "12:30", "e": "2026-01-02"},
+        ),
+        ("a: '1'\nb: \"true\"\nc: |\n  1\n", {"a": "1", "b": "true", "c": "1\n"}),
+        ("a:\nb: ~\nc: null\nd: 'null'", {"a": None, "b": None, "c": None, "d": "null"}),
+        ("1: a\ntrue: b\n1.0: c", {"1": "a", "true": "b", "1.0": "c"}),
+        ("- [1, {a: [2]}]", [[1, {"a": [2]}]]),
+    ],
+)
+def test_scalars_are_values_of_json(text: str, value: Any) -> None:
+    found = parse_json(text)
+    assert found == value
+    assert json.dumps(found) == json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: .inf",
+        "a: -.Inf",
+        "a: .NaN",
+        "a: 1e999",
+        "a: !!str 1",
+        "a: !x y",
+        "<<: {a: 1}",
+        "a: &a 1\nb: *a",
+        "a: 1\na: 2",
+        "a: " + "9" * 5000,
+        "? {a: b}\n: c",
+    ],
+)
+def test_what_json_lacks_is_refused(text: str) -> None:
+    with pytest.raises(ProviderYamlError):
+        parse_json(text)

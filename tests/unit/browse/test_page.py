@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from delta_sharing_client.browse import page
-from delta_sharing_client.browse.page import Running, ended_by_signals, running, wait
+from delta_sharing_client.browse.page import Running, running
 from delta_sharing_client.errors import UsageError
+from delta_sharing_client.loopback import ended_by_signals, wait
 from tests.time_limits import HANGS
 
 PROFILE = {"shareCredentialsVersion": 1, "endpoint": "https://a.invalid/x/", "bearerToken": "planted"}
@@ -142,7 +143,7 @@ def test_temporary_files_of_the_command_are_in_its_folder(
 ) -> None:
     places, opened, told = list[str](), list[int](), list[tuple[str, bool]]()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(page, "wait", lambda ended: places.append(tempfile.gettempdir()))
+    monkeypatch.setattr(page.loopback, "wait", lambda ended: places.append(tempfile.gettempdir()))
 
     def open_it(served: Running) -> bool:
         opened.append(served.port)

@@ -65,7 +65,7 @@ def test_every_command_has_two_working_examples(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # the stdin of pytest cannot be read
     monkeypatch.setenv("DELTA_SHARING_PROFILE", "demo.share")
     # Without this, the command would open a browser and run until Ctrl-C.
-    monkeypatch.setattr("delta_sharing_client.browse.page.wait", lambda ended: None)
+    monkeypatch.setattr("delta_sharing_client.loopback.wait", lambda ended: None)
     activated = json.dumps(serve_demo.profile).encode()
     monkeypatch.setattr("delta_sharing_client.http.sessions.fetched", lambda *_, **__: (200, activated))
     monkeypatch.delenv("DISPLAY", raising=False)

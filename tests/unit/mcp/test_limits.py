@@ -12,6 +12,7 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.mcp.limits import (
     NOTE,
     Limits,
+    fitting,
     marked,
     page,
     rows_result,
@@ -97,3 +98,15 @@ def test_offset_beyond_a_list_is_its_end() -> None:
     assert page("items", ITEMS, 99, 3, 1000) == {"items": []}
     with pytest.raises(UsageError, match="'offset' must be 0 or more, found -1"):
         page("items", ITEMS, -1, 3, 1000)
+
+
+@pytest.mark.parametrize("text", ["", "x", "<" * 100, "a" * 100, "é<\n" * 40, "x" * 50 + "<" * 50, "<" * 50 + "x" * 50])
+@pytest.mark.parametrize("most", [1, 10, 100, 1000])
+def test_text_is_cut_to_the_length_of_its_json(text: str, most: int) -> None:
+    shown = fitting(text, most)
+    length = len(json.dumps(shown, ensure_ascii=False).replace("<", "\\u003c"))
+    assert text.startswith(shown)
+    assert shown == text or length <= most or len(shown) == 1
+    assert len(shown) >= min(1, len(text))
+    # Little is left out.
+    assert shown == text or length >= most / 8 or most < 100

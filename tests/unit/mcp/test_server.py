@@ -85,7 +85,7 @@ def test_process_ends_at_once_only_if_a_call_runs(
     def run(self: Any, transport: str) -> None:
         seen.extend([transport, signal.getsignal(signal.SIGINT)])
         if still_runs:
-            self.running.add(object())
+            self.calls.running.add(object())
 
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(module._Server, "run", run)
