@@ -254,15 +254,15 @@ class SharingServer(Starlette):
         # Unsupported formats are refused now, not only after the polls.
         choose_format(caller.capabilities, [(snapshot.protocol, snapshot.metadata)], entry.full_name, self.faults)
         query = self._queries.submit(entry, parameters, caller.capabilities, caller.file_id_hash, version)
-        return _pending(query_status_line(query.id, "pending"), query.version)
+        return _pending(query_status_line(query.id, "pending"))
 
     def _poll(self, entry: TableEntry, caller: Caller, query_id: str, body: bytes) -> Response:
         polls = self.faults.take("async-pending")
         query, ready = self._queries.poll(entry, query_id, int(polls.value) if polls else None)
         if self.faults.take("async-failed"):
-            return _pending(query_status_line(query.id, "failed", "fault async-failed"), query.version)
+            return _pending(query_status_line(query.id, "failed", "fault async-failed"))
         if not ready:
-            return _pending(query_status_line(query.id, "pending"), query.version)
+            return _pending(query_status_line(query.id, "pending"))
         caller = Caller(query.capabilities, query.file_id_hash, caller.origin)
         request = query.request.with_paging(parse_page_request(body))
         return _streamed(self._table_apis.query(entry, caller, request, query.pinned), caller)
@@ -427,9 +427,8 @@ def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-def _pending(line: bytes, version: int) -> Response:
-    headers = {"Delta-Table-Version": str(version), "delta-sharing-capabilities": "asyncquery=true"}
-    return Response(line, headers=headers, media_type=_NDJSON)
+def _pending(line: bytes) -> Response:
+    return Response(line, headers={"delta-sharing-capabilities": "asyncquery=true"}, media_type=_NDJSON)
 
 
 def _json(content: dict[str, Any]) -> Response:

@@ -25,6 +25,7 @@ from . import (
     broken_iceberg,
     broken_listings,
     broken_parquet,
+    broken_queries,
     broken_time_travel,
 )
 from .errors import ConfigError
@@ -144,6 +145,7 @@ BROKEN = (
     broken_iceberg,
     broken_delta,
     broken_feeds,
+    broken_queries,
 )
 _BREAK = "break-"
 KINDS = {kind.name: kind for kind in FAULTS} | {

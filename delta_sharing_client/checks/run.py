@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from delta_sharing_client.checks import (
     access_checks,
     asset_checks,
+    asynchronous_checks,
     delta_checks,
     feed_checks,
     forms,
@@ -40,6 +41,7 @@ MODULES = (
     iceberg_checks,
     delta_checks,
     feed_checks,
+    asynchronous_checks,
 )
 
 
