@@ -240,6 +240,10 @@ def _check(operation: dict[str, Any], status: int, headers: dict[str, str], cont
     answer = _resolved(answer)
     lower = {name.lower(): value for name, value in headers.items()}
     for name, header in answer.get("headers", {}).items():
+        # A query that is pending states no version.
+        if name == "delta-table-version" and lower.get("delta-sharing-capabilities") == "asyncquery=true":
+            assert name not in lower
+            continue
         _validator(header["schema"]).validate(lower[name])
     for kind, form in answer.get("content", {}).items():
         assert lower["content-type"].startswith(kind)
