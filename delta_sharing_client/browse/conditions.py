@@ -48,7 +48,7 @@ def _constant(kind: pa.DataType, text: str, column: Column) -> str:
     if pa.types.is_boolean(kind) and text in ("true", "false"):
         return text.upper()
     if pa.types.is_floating(kind):
-        return f"CAST({Literal(text)} AS {'FLOAT' if pa.types.is_float32(kind) else 'DOUBLE'})"
+        return f"float({Literal(text)})" if pa.types.is_float32(kind) else f"CAST({Literal(text)} AS DOUBLE)"
     raise UsageError(f"The page cannot write a condition for the column {column}, because of its type; type one.")
 
 

@@ -18,6 +18,11 @@ from delta_sharing_client.predicates.values import Clock, Moment, Zone, as_float
 
 _IN_UTC = re.compile(r"(?:Z|UTC|GMT|UT|[+-]00?(?::?00)?)\s*\Z", re.IGNORECASE)
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
+DECIMAL_MESSAGE = "DECIMAL without digits is DECIMAL(10, 0) in Spark and DECIMAL(18, 3) in DuckDB. Write the digits."
+FLOAT_MESSAGE = (
+    "DuckDB rounds integers and decimals that are compared with a constant of type FLOAT, Spark compares doubles. Write"
+    " a double (0.1E0), or float('0.1'), which only filters have."
+)
 
 
 def backslash_message(literal: str) -> str:

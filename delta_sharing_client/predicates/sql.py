@@ -19,7 +19,7 @@ from sqlglot import exp
 from delta_sharing_client.errors import UsageError
 from delta_sharing_client.instants import MICROS_PER_DAY, MICROS_PER_SECOND
 from delta_sharing_client.predicates.advice import advice, backticks_advice, quoted
-from delta_sharing_client.predicates.dialect import check_zone
+from delta_sharing_client.predicates.dialect import DECIMAL_MESSAGE, FLOAT_MESSAGE, check_zone
 from delta_sharing_client.predicates.functions import CASTS, FUNCTIONS, OPERATORS, ROWS
 from delta_sharing_client.predicates.string_literals import (
     is_double_quoted,
@@ -277,18 +277,7 @@ def _operand(node: exp.Expression) -> Operand:
     name = _row_of(type(node).__name__)
     if name is None:
         raise _unsupported(node)
-    if name in (*OPERATORS, "coalesce"):
-        _refuse_float_constant(node)
     return call(name, *_sides(node)) if name in OPERATORS else _function(name, node)
-
-
-def _refuse_float_constant(node: exp.Expression) -> None:
-    for cast_node in node.find_all(exp.Cast):
-        if cast_node.to.this.name == "FLOAT" and cast_node.find(exp.Column, exp.Dot) is None:
-            raise UsageError(
-                f"The constant '{_written(cast_node)}' in '{_written(node)}' makes the result a float in some engines"
-                " and a double in others. Write CAST(... AS DOUBLE)."
-            )
 
 
 def _row_of(kind: str) -> str | None:
@@ -378,10 +367,10 @@ def _cast(node: exp.Expression) -> Operand:
     if name == "time" and target.expressions:
         raise UsageError("TIME always has six digits after the point; write it without a number of digits.")
     if name == "decimal" and not target.expressions:
-        raise UsageError(
-            "DECIMAL without digits is DECIMAL(10, 0) in Spark and DECIMAL(18, 3) in DuckDB. Write the digits."
-        )
+        raise UsageError(DECIMAL_MESSAGE)
     if isinstance(operand, Literal):
+        if name == "float":
+            raise UsageError(FLOAT_MESSAGE)
         return operand if operand.value is None else Literal(_cast_constant(operand.value, name, target))
     if name not in CASTS:
         raise UsageError(

@@ -13,8 +13,8 @@ from delta_sharing_client.predicates.text_spans import Rewritten, Span
 
 def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Span], ...]]:
     """Replace the content of every string literal with hexadecimal digits, which no SQL parser interprets, a number
-    such as 1.5BD with the cast of a literal, and the name of a function such as int(), which sqlglot does not tell from
-    CAST. Also return the strings in double quotes, with their positions."""
+    such as 1.5BD or 1.5F with the cast of a literal, and the name of a function such as int(), which
+    sqlglot does not tell from CAST. Also return the strings in double quotes, with their positions."""
     double_quoted: list[tuple[str, Span]] = []
 
     def replace(match: re.Match[str]) -> str:
@@ -31,6 +31,8 @@ def shield(text: str) -> tuple[Rewritten, tuple[tuple[str, Span], ...]]:
             raise refused
         if match["binary"]:
             return f"'{_BINARY}{match['binary'][2:-1]}'"
+        if match["float"]:
+            return f"{_FUNCTION}float({match['float'][:-1]})"
         if match["decimal"]:
             # Releases of sqlglot disagree about the digits of this type.
             number = constant_type(decimal.Decimal(match["decimal"]))
@@ -57,7 +59,7 @@ def without_literals(text: str) -> Rewritten:
     def replace(match: re.Match[str]) -> str:
         if match["skip"]:
             return "`x`" if match["skip"].startswith("`") else " "
-        return match[0] if match["broken"] or match["decimal"] or match["function"] else "''"
+        return match[0] if match["broken"] or match["decimal"] or match["float"] or match["function"] else "''"
 
     return Rewritten(text, _TOKEN, replace)
 
@@ -87,8 +89,9 @@ _TOKEN = re.compile(
     |(?P<raw>(?<!\w)[rR](?:'[^']*'|"[^"]*"))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     |(?P<broken>['"])
-    |(?<![\w.])(?P<function>(?i:tinyint|smallint|int|bigint|timestamp|to_timestamp)(?=\s*\((?!\s*\d*\s*\))))
-    |(?<![\w.])(?P<decimal>(?>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?>[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)""",
+    |(?<![\w.])(?P<function>(?i:tinyint|smallint|int|bigint|float|timestamp|to_timestamp)(?=\s*\((?!\s*\d*\s*\))))
+    |(?<![\w.])(?P<decimal>(?>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?>[eE][+-]?[0-9]+)?)(?i:bd)(?!\w)
+    |(?<![\w.])(?P<float>(?>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?>[eE][+-]?[0-9]+)?[fF])(?!\w)""",
     re.DOTALL | re.VERBOSE,
 )
 

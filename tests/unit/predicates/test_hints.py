@@ -195,12 +195,12 @@ def test_server_keeps_every_matching_file(data):
 @pytest.mark.parametrize(
     ("column", "filter_"),
     [
-        ("f32", "f32 = CAST(0.7 AS FLOAT)"),
-        ("f32", "f32 <= CAST(0.7 AS FLOAT)"),
+        ("f32", "f32 = float('0.7')"),
+        ("f32", "f32 <= float('0.7')"),
         ("f32", "f32 <= 0.69999999E0"),
-        ("f32", "f32 IN (CAST(0.7 AS FLOAT))"),
+        ("f32", "f32 IN (float('0.7'))"),
         ("f64", "f64 < 0.7E0"),
-        ("f64", "f64 = CAST(0.7 AS FLOAT)"),
+        ("f64", "f64 = float('0.7')"),
     ],
 )
 def test_float_whose_text_is_a_larger_double_is_kept(column, filter_, single):

@@ -342,8 +342,8 @@ def test_file_is_kept_if_a_pair_between_the_bounds_matches(left, right):
         ("f64 < 1.0", False), ("f64 < 1.5", True), ("f64 <= 1.0", True), ("f64 <= 0.5", False),
         ("f64 > 99.0", True), ("f64 >= 99.0", True), ("f64 <> 1.0", True), ("f64 IN (0.5, 3.5)", False),
         ("f64 IN (0.5, 3.0)", True), ("f64 NOT IN (1.0, 3.0)", True),
-        ("f32 = CAST('0.1' AS FLOAT)", True), ("f32 < CAST('0.1' AS FLOAT)", True),
-        ("f32 <= CAST('0.09' AS FLOAT)", False),
+        ("f32 = float('0.1')", True), ("f32 < float('0.1')", True),
+        ("f32 <= float('0.09')", False),
     ],
 )  # fmt: skip
 def test_float_file_is_kept_if_a_number_or_nan_may_match(condition, kept):
