@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import aiohttp
 
 # In seconds. No step of these tests takes long, so a longer wait would only delay the report of a failure.
 _PATIENCE = 40.0
+# Modifiers of the DevTools protocol.
+CTRL, SHIFT = 2, 8
 _KEYS = {
     "Enter": (13, "\r"),
     "Escape": (27, ""),
@@ -101,13 +104,16 @@ class Chromium:
         self._number = 0
         self._session: str | None = None
         target = await self._send("Target.createTarget", url="about:blank")
-        attached = await self._send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network", "Security"):
-            await self._send(f"{domain}.enable")
+        await self._attach(target["targetId"])
         await self._send(
             "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads), eventsEnabled=True
         )
+
+    async def _attach(self, target: str) -> None:
+        attached = await self._send("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network", "Security"):
+            await self._send(f"{domain}.enable")
 
     async def _send(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
@@ -190,8 +196,8 @@ class Chromium:
         found: str = self.wait(f"(({self.find(selector, text)}) || {{}}).textContent || ''")
         return found
 
-    def click(self, selector: str, text: str | None = None, *, exact: bool = False) -> None:
-        """Click in the middle of an element once it is visible."""
+    def click(self, selector: str, text: str | None = None, *, exact: bool = False, modifiers: int = 0) -> None:
+        """Click in the middle of an element once it is visible, with ``modifiers`` such as ``CTRL``."""
         element = self.find(selector, text, exact=exact)
         self.wait(f"!!{element}")
         self.run(
@@ -203,17 +209,18 @@ class Chromium:
             "return [box.left + Math.min(box.width / 2, 60), box.top + Math.min(box.height / 2, 20)]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+            where = {"x": box[0], "y": box[1], "modifiers": modifiers}
+            self.send("Input.dispatchMouseEvent", type=kind, **where, button="left", clickCount=1)
 
     def type(self, text: str) -> None:
         """Type text into the focused element."""
         self.send("Input.insertText", text=text)
 
-    def press(self, *keys: str) -> None:
-        """Press keys one after another."""
+    def press(self, *keys: str, modifiers: int = 0) -> None:
+        """Press keys one after another, with ``modifiers`` such as ``CTRL``."""
         for key in keys:
             code, text = _KEYS.get(key, (ord(key[0].upper()), key))
-            known = {"key": key, "windowsVirtualKeyCode": code}
+            known = {"key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
             self.send("Input.dispatchKeyEvent", type="keyDown", **known, **({"text": text} if text else {}))
             self.send("Input.dispatchKeyEvent", type="keyUp", **known)
 
@@ -225,6 +232,25 @@ class Chromium:
             # Events are only received while a command waits for its response.
             self.run("new Promise((done) => setTimeout(done, 20))")
         return max(self.downloads.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+    @contextlib.contextmanager
+    def in_new_tab(self, begin: Callable[[], object]) -> Iterator[None]:
+        """Call ``begin``, and use the tab that it opens during the ``with`` block."""
+        before, first = self._tabs(), self._session
+        begin()
+        while not (new := self._tabs() - before):
+            self.run("new Promise((done) => setTimeout(done, 20))")
+        (target,) = new
+        self._run(self._attach(target))
+        try:
+            yield
+        finally:
+            self._session = first
+            self.send("Target.closeTarget", targetId=target)
+
+    def _tabs(self) -> set[str]:
+        targets = self.send("Target.getTargets")["targetInfos"]
+        return {one["targetId"] for one in targets if one["type"] == "page"}
 
     # --- appearance ---
 

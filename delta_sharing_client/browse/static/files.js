@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { download } from "./downloads.js";
-import { address, brief, count, el, facts, fill, grid, hint, link, notes, number, problem, shown, shownLines, size, tell, when } from "./parts.js";
+import { address, brief, comment, count, el, facts, fill, grid, hint, link, notes, number, problem, shown, shownLines, size, tell, when } from "./parts.js";
 
 const WORDS = { allowed_tools: "Allowed tools", share_id: "Share id", run_id: "Run id" };
 const SKIPPED = new Set(["name", "share", "schema", "comment", "description"]);
@@ -23,7 +23,7 @@ export function showAsset(place, kind, path, where = []) {
     const parts = [
       el("h2", {}, el("bdi", { title: hint(path[2]) }, brief(path[2])), " ", el("span", { class: "tag" }, kind)),
       el("p", { class: "soft" }, el("bdi", {}, path.map(brief).join("."))),
-      about.comment || about.description ? el("p", { class: "comment", tabindex: "0" }, shownLines(about.description || about.comment)) : null,
+      comment(about.description || about.comment),
       facts(titled(Object.entries(about).filter(([name]) => !SKIPPED.has(name)))),
     ];
     if (kind === "model") parts.push(versions(told.versions, base, inside, where));
@@ -55,7 +55,7 @@ function versions(list, base, inside, where) {
       el("td", { class: "amount" }, String(one.version)),
       tags.get(one.version),
       el("td", {}, shown(one.status)),
-      el("td", {}, el("p", { class: "comment", tabindex: (one.comment || "").length > 200 ? "0" : null }, shownLines(one.comment || ""))),
+      el("td", {}, comment(one.comment)),
       el("td", { class: "act" }, link(address("model", base.name, one.version), () => open(one, "", null), "Files", el("span", { class: "unseen" }, ` of version ${one.version}`)))
     )
   );
@@ -175,7 +175,7 @@ function sights(told, path, linked) {
   }
   if (told.as === "pdf") {
     return [
-      // The response is sandboxed by its own policy; with the attribute 'sandbox', browsers show no PDF.
+      // With the attribute 'sandbox', Chromium shows no PDF; its viewer keeps a document from the page and the network.
       el("iframe", { class: "document", src: `/files/${encodeURIComponent(told.file)}`, title: `Document: ${brief(path)}` }),
       el("p", { class: "soft" }, "If your browser shows no PDF here, download the file."),
     ];

@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { showAsset } from "./files.js";
-import { address, brief, el, fill, moment, shown, shownLines, stop } from "./parts.js";
+import { address, brief, comment, el, fill, moment, shown, stop } from "./parts.js";
 import { showTable } from "./table.js";
 import { Tree } from "./tree.js";
 
@@ -82,7 +82,7 @@ function start(told) {
   }
   return [
     el("h2", {}, "What is shared with you"),
-    ...told.shares.map((share) => el("section", {}, el("h3", {}, el("button", { type: "button", class: "link", onclick: () => { tree.openShare(share.name); choosing(true); } }, el("bdi", {}, brief(share.name)))), share.comment ? el("p", { class: "comment" }, shownLines(share.comment)) : null)),
+    ...told.shares.map((share) => el("section", {}, el("h3", {}, el("button", { type: "button", class: "link", onclick: () => { tree.openShare(share.name); choosing(true); } }, el("bdi", {}, brief(share.name)))), comment(share.comment))),
     el("p", { class: "soft" }, "Choose a table, volume, model or skill in the tree; '/' goes to the filter, arrows move, Enter opens."),
     expires,
   ].filter(Boolean);

@@ -105,6 +105,11 @@ export function problem(error, again = null) {
   return node;
 }
 
+// What a provider says about something: a long text scrolls, also by keys.
+export function comment(text) {
+  return text ? el("p", { class: "comment", tabindex: text.length > 200 || text.includes("\n") ? "0" : null }, shownLines(text)) : null;
+}
+
 export function notes(list) {
   return (list || []).map((text) => el("p", { class: "note" }, shownLines(text)));
 }

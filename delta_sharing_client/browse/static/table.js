@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { download } from "./downloads.js";
-import { brief, count, el, facts, fill, grid, hint, notes, number, problem, shown, shownLines, size, tabs, tell, when } from "./parts.js";
+import { brief, comment, count, el, facts, fill, grid, hint, notes, number, problem, shown, shownLines, size, tabs, tell, when } from "./parts.js";
 
 const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"], ["xlsx", "Excel"]];
 const MOST_BOXES = 3000;
@@ -46,7 +46,7 @@ function heading(path, told) {
   return [
     el("h2", {}, el("bdi", { title: hint(path[2]) }, brief(path[2])), " ", el("span", { class: "tag" }, about.tableFormat === "iceberg" ? "Iceberg table" : "table")),
     el("p", { class: "soft" }, el("bdi", {}, path.map(brief).join("."))),
-    about.description ? el("p", { class: "comment" }, shownLines(about.description)) : null,
+    comment(about.description),
     line,
   ].filter(Boolean);
 }
@@ -65,7 +65,7 @@ function columnsTab(told, choice) {
         el("td", { class: "name" }, el("bdi", { title: hint(one.column) }, brief(one.column)), partitions.has(one.column) ? [" ", el("span", { class: "tag" }, "partition")] : null),
         el("td", { class: "type", title: hint(one.type) }, brief(one.type)),
         el("td", { class: "still" }, one.nullable === null ? "" : one.nullable ? "yes" : "never"),
-        el("td", { class: "comment" }, shownLines(one.comment || "")),
+        el("td", { class: "told" }, comment(one.comment)),
         el("td", { class: "act" }, one.nullable === null ? null : el("button", { type: "button", "aria-label": `Statistics of ${brief(one.column)}`, onclick: () => statistics(place, choice, [one.column]) }, "Statistics"))
       )
     ));
