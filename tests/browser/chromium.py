@@ -183,7 +183,13 @@ class Chromium:
           }};
           look();
         }})"""
-        found = self.run(watch)
+        try:
+            found = self.run(watch)
+        except AssertionError as error:
+            # Another document has come, with which the script has not begun.
+            if "Inspected target navigated" not in str(error):
+                raise
+            found = self.run(watch)
         assert found, f"Never true: {script}; the page has: {self.run('document.body.innerText')[:2000]}"
         return found
 

@@ -552,7 +552,7 @@ def test_hostile_strings_are_shown_as_plain_text(browser: Chromium, serve: Any, 
         for name in TABLES[::20]:
             parts = ["table", "s", "d", name, "Columns"]
             browser.run(f"location.hash = '#' + {json.dumps(parts)}.map(encodeURIComponent).join('/')")
-            browser.see("#view td.comment")
+            browser.see("#view td .comment")
             shown = browser.run("document.querySelector('h2 bdi').textContent")
             assert shown == name or not name.isprintable()
             assert browser.run("document.title").endswith("Shared data")
