@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from delta_sharing_client.checks import forms
-from delta_sharing_client.checks.check import Failed, Level, NotTestable, check
+from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
 from delta_sharing_client.checks.checked_server import Answer, Server
+from delta_sharing_client.checks.parquet_checks import format_of
 from delta_sharing_client.checks.shared_tables import (
     CAPABILITIES,
     FEATURES,
@@ -35,6 +36,14 @@ _MAPPING = ("delta.columnMapping.id", "delta.columnMapping.physicalName")
 _BOUNDS = ("minValues", "maxValues", "nullCount")
 
 
+def _offering(server: Server) -> Server:
+    """Return the server; ``NotOffered`` if parquet is its only format."""
+    answer = readable(server).query()
+    if CAPABILITIES not in answer.headers and format_of(answer) == "parquet":
+        raise NotOffered("The server ignores the capabilities header: it answers in parquet format.")
+    return server
+
+
 def single_actions(answer: Answer) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """Yield the content of each "file" line of a response, with the kind and the content of its Delta action."""
     for line in answer.require().lines():
@@ -48,7 +57,7 @@ def _adds(table: SharedTable) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def _with_vectors(server: Server) -> SharedTable:
     return table_with(
-        server, "a table with deletion vectors",
+        _offering(server), "a table with deletion vectors",
         lambda table: [action for _, action in _adds(table) if action.get("deletionVector")],
     )  # fmt: skip
 
@@ -64,7 +73,9 @@ def _is_mapped(table: SharedTable) -> bool:
 
 
 def _mapped(server: Server) -> SharedTable:
-    return table_with(server, "a table with column mapping", lambda table: _is_mapped(table) and table.files())
+    return table_with(
+        _offering(server), "a table with column mapping", lambda table: _is_mapped(table) and table.files()
+    )
 
 
 # === Lines ===
@@ -75,7 +86,7 @@ def _mapped(server: Server) -> SharedTable:
     f"{_SPEC}, Query Table Metadata; Protocol in Delta Format; Metadata in Delta Format",
 )  # fmt: skip
 def _metadata_form(server: Server) -> None:
-    require_lines(readable(server).metadata(), True, "protocol", "metaData")
+    require_lines(readable(_offering(server)).metadata(), True, "protocol", "metaData")
 
 
 @check(
@@ -84,7 +95,7 @@ def _metadata_form(server: Server) -> None:
     f"{_SPEC}, Read Data from a Table; File in Delta Format",
 )  # fmt: skip
 def _query_form(server: Server) -> None:
-    require_lines(readable(server).query(), True, "file")
+    require_lines(readable(_offering(server)).query(), True, "file")
 
 
 @check(
@@ -92,7 +103,7 @@ def _query_form(server: Server) -> None:
     f"{_SPEC}, JSON Wrapper Object In Each Line in Delta",
 )  # fmt: skip
 def _one_object(server: Server) -> None:
-    answer = readable(server).query()
+    answer = readable(_offering(server)).query()
     for number, line in enumerate(answer.require().lines(), start=1):
         found = [name for name in ("protocol", "metaData", "file") if name in line]
         if len(found) > 1:
@@ -120,7 +131,7 @@ def _schema(server: Server) -> None:
 
 def _served(server: Server) -> list[SharedTable]:
     """Return the tables whose metadata the server gives in delta format."""
-    readable(server)
+    readable(_offering(server))
     return [table for table in tables(server) if table.metadata().status == 200]
 
 
@@ -159,7 +170,7 @@ def _reader_features(server: Server) -> None:
 )  # fmt: skip
 def _missing_features(server: Server) -> None:
     table = table_with(
-        server, "a table with deletion vectors or column mapping",
+        _offering(server), "a table with deletion vectors or column mapping",
         lambda table: table.files() and {"deletionVectors", "columnMapping"} & set(table.protocol["readerFeatures"]),
     )  # fmt: skip
     answer = table.query({CAPABILITIES: "responseformat=delta"})
@@ -178,7 +189,7 @@ def _missing_features(server: Server) -> None:
 )  # fmt: skip
 def _negotiation(server: Server) -> None:
     table = table_with(
-        server, "a table that parquet format cannot represent",
+        _offering(server), "a table that parquet format cannot represent",
         lambda table: table.files() and table.query(PARQUET).status >= 400,
     )  # fmt: skip
     answer = table.query({CAPABILITIES: f"responseformat=delta,parquet;readerfeatures={FEATURES}"}).require()
@@ -198,7 +209,7 @@ def _formats_agree(server: Server) -> None:
         return json.dumps([file["size"], values, stats.get("numRecords")])
 
     table = table_with(
-        server, "a table with two files that both formats can represent",
+        _offering(server), "a table with two files that both formats can represent",
         lambda table: len(table.files(PARQUET)) > 1 and table.query().status == 200 and not _is_mapped(table),
     )  # fmt: skip
     parquet = Counter(map(described, table.files(PARQUET)))
@@ -218,7 +229,7 @@ def _formats_agree(server: Server) -> None:
     f"{_FILE}; {_LOG}, Add File and Remove File",
 )  # fmt: skip
 def _actions(server: Server) -> None:
-    answer = readable(server).query()
+    answer = readable(_offering(server)).query()
     for file, _, _ in single_actions(answer):
         if (problem := forms.problem(file["deltaSingleAction"], "DeltaAction")) is not None:
             raise Failed(problem, answer)
@@ -226,7 +237,7 @@ def _actions(server: Server) -> None:
 
 @check("delta.path-is-url", Level.DELTA, "The path of each Delta action is a pre-signed URL.", _FILE)
 def _path_is_url(server: Server) -> None:
-    answer = readable(server).query()
+    answer = readable(_offering(server)).query()
     for _, kind, action in single_actions(answer):
         if not action["path"].startswith(("https://", "http://")):
             raise Failed(f"Expected a URL as path of {kind}, found '{safe_url(action['path'])[:80]}'.", answer)
@@ -234,7 +245,9 @@ def _path_is_url(server: Server) -> None:
 
 @check("delta.ids-are-unique", Level.DELTA, "The id of a file is unique in its table.", _FILE)
 def _ids_are_unique(server: Server) -> None:
-    table = table_with(server, "a table with two files that are read by URL", lambda table: len(table.files()) > 1)
+    table = table_with(
+        _offering(server), "a table with two files that are read by URL", lambda table: len(table.files()) > 1
+    )
     twice = [name for name, count in Counter(file["id"] for file in table.files()).items() if count > 1]
     if twice:
         raise Failed("Expected a different id for each file, found one twice.", table.query())
@@ -242,7 +255,7 @@ def _ids_are_unique(server: Server) -> None:
 
 @check("delta.ids-are-stable", Level.DELTA, "The id of a file is the same in each response.", _FILE)
 def _ids_are_stable(server: Server) -> None:
-    table = readable(server)
+    table = readable(_offering(server))
     before, again = table.query(), table.query(fresh=True)
     if {file["id"] for file, _, _ in single_actions(before)} != {file["id"] for file, _, _ in single_actions(again)}:
         raise Failed("Expected the same ids in a second response, found others.", again)
@@ -261,7 +274,7 @@ def _require_partition_values(table: SharedTable, names: set[str]) -> None:
 )  # fmt: skip
 def _partition_values(server: Server) -> None:
     table = table_with(
-        server, "a table with partitions and without column mapping",
+        _offering(server), "a table with partitions and without column mapping",
         lambda table: table.details["partitionColumns"] and not _is_mapped(table) and table.files(),
     )  # fmt: skip
     _require_partition_values(table, set(table.details["partitionColumns"]))
@@ -273,7 +286,9 @@ def _partition_values(server: Server) -> None:
 )  # fmt: skip
 def _stats(server: Server) -> None:
     table = table_with(
-        server, "a table whose files have statistics", lambda table: any(add.get("stats") for _, add in _adds(table))
+        _offering(server),
+        "a table whose files have statistics",
+        lambda table: any(add.get("stats") for _, add in _adds(table)),
     )
     for text in filter(None, (add.get("stats") for _, add in _adds(table))):
         stats = json.loads(text)
@@ -311,7 +326,7 @@ def _physical(table: SharedTable) -> dict[str, str]:
 )  # fmt: skip
 def _mapped_partition_values(server: Server) -> None:
     table = table_with(
-        server, "a table with partitions and column mapping",
+        _offering(server), "a table with partitions and column mapping",
         lambda table: _is_mapped(table) and table.details["partitionColumns"] and table.files(),
     )  # fmt: skip
     _require_partition_values(table, {_physical(table)[name] for name in table.details["partitionColumns"]})

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from requests.structures import CaseInsensitiveDict
 
 import mock_server
 from delta_sharing_client.checks.check import Outcome
 from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.run import all_checks, conformance
+from delta_sharing_client.checks.shared_tables import CAPABILITIES
 from delta_sharing_client.http.body import Response
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
@@ -108,6 +110,22 @@ def test_status_of_unknown_paths_means_not_offered(
     assert [result.outcome for result in report.results] == [outcome] * 2
     # A check that fails shows the response of the API, not of the unknown path.
     assert all("/volumes" in result.exchange for result in report.failed)
+
+
+def test_delta_format_is_not_offered_by_a_server_of_parquet_alone(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a server does not know the capabilities header: it ignores it, and does not send it."""
+    ask = Transport.ask
+
+    def asked(self: Transport, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        response, body = ask(self, dataclasses.replace(request, headers={}), anonymous=anonymous)
+        sent = {name: value for name, value in response.headers.items() if name.lower() != CAPABILITIES}
+        return dataclasses.replace(response, headers=CaseInsensitiveDict(sent)), body
+
+    monkeypatch.setattr(Transport, "ask", asked)
+    report = conformance(server.profile, only=["tables-delta"])
+    assert {result.outcome for result in report.results} == {Outcome.NOT_OFFERED}
 
 
 def test_secrets_of_a_response_are_masked_wherever_it_ends() -> None:
