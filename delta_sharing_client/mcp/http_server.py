@@ -6,13 +6,14 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 
+from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
 from delta_sharing_client import loopback
 from delta_sharing_client.loopback import App, Headers, Receive, Scope, Send, foreign, is_equal, respond
 from delta_sharing_client.mcp import scope as scopes
 from delta_sharing_client.mcp.limits import Limits
-from delta_sharing_client.mcp.server import make_server
+from delta_sharing_client.mcp.server import leaving, make_server
 from delta_sharing_client.protocol.profile import ProfileSource
 
 PATH = "/mcp"
@@ -43,15 +44,9 @@ class Guard:
 
 
 @contextlib.contextmanager
-def running(
-    profile: ProfileSource, limits: Limits, scope: scopes.Scope = scopes.EVERYTHING, port: int = 0
-) -> Iterator[tuple[str, str]]:
+def running(server: MCPServer, port: int = 0) -> Iterator[tuple[str, str]]:
     """Serve assistants on a port of this machine (0 for any free one) during the block; yield the address and the
-    token.
-
-    Raises ``UsageError`` if the port cannot be used, and ``DeltaSharingError`` if the profile cannot.
-    """
-    server = make_server(profile, limits, scope)
+    token. Raises ``UsageError`` if the port cannot be used."""
     # The guard has checked where a request comes from.
     app = server.streamable_http_app(
         streamable_http_path=PATH,
@@ -69,8 +64,9 @@ def serve(
 ) -> None:
     """Serve assistants until Ctrl-C. Call it on the main thread. ``tell`` prints the address and the token.
 
-    Raises the errors of ``running``.
+    Raises ``UsageError`` if the port cannot be used, and ``DeltaSharingError`` if the profile cannot.
     """
-    with loopback.ended_by_signals() as ended, running(profile, limits, scope, port) as (address, token):
+    server = make_server(profile, limits, scope)
+    with leaving(server), loopback.ended_by_signals() as ended, running(server, port) as (address, token):
         tell(address, token)
         loopback.wait(ended)

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mcp.server import MCPServer
@@ -65,20 +65,26 @@ def make_server(profile: ProfileSource, limits: Limits, scope: Scope = EVERYTHIN
 
 
 def serve(profile: ProfileSource, limits: Limits, scope: Scope = EVERYTHING) -> None:
-    """Serve an assistant on stdin and stdout until stdin is closed. Call it on the main thread.
-
-    If a call still runs then, the process ends, because nobody waits for its result. Raises ``DeltaSharingError`` if
-    the profile cannot be used.
-    """
+    """Serve an assistant on stdin and stdout until stdin is closed. Call it on the main thread. Raises
+    ``DeltaSharingError`` if the profile cannot be used."""
     server = make_server(profile, limits, scope)
     # Ctrl-C ends the process at once. The SDK would wait for its thread that reads stdin, and there is nothing to save.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        server.run("stdio")
+        with leaving(server):
+            server.run("stdio")
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def leaving(server: _Server) -> Iterator[None]:
+    """End the process after the block if a call still runs, because nobody waits for its result."""
+    try:
+        yield
+    finally:
         if server.calls.running:
-            # Python would wait for the threads of calls, up to their time limit.
+            # Python would wait for the threads of calls, up to their time limit, or end in the midst of DuckDB.
             with contextlib.suppress(OSError, ValueError):  # the host may have been killed
                 sys.stdout.flush()
             os._exit(0)

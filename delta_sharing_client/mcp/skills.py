@@ -22,7 +22,7 @@ from delta_sharing_client.assets.skill import Skill
 from delta_sharing_client.assets.skill_file import SKILL_FILE, json_front_matter
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.decode.file_bytes import gather
-from delta_sharing_client.errors import DataError, DeltaSharingError
+from delta_sharing_client.errors import DataError, DeltaSharingError, NotFoundError
 from delta_sharing_client.fetch.place import StoredFile
 from delta_sharing_client.mcp.addresses import SKILL, Address, unknown
 from delta_sharing_client.mcp.calls import told
@@ -40,6 +40,7 @@ MOST_BYTES = 16 * 1024 * 1024
 
 _NAME = re.compile(r"(?!.{65})[a-z0-9]+(?:-[a-z0-9]+)*")
 _AT_ONCE = 8
+_MOST_ATTEMPTS = 3
 _log = logging.getLogger(__name__)
 
 
@@ -101,7 +102,7 @@ class Skills:
     def __init__(self, client: SharingClient, limits: Limits) -> None:
         self._client, self._limits = client, limits
         self._known: dict[Address, Manifest] = {}
-        self._logged: set[str] = set()
+        self._logged: dict[AssetName, str] = {}
 
     def page(self, after: Address | None, most: int) -> tuple[list[Manifest], dict[str, str], Address | None]:
         """Return the skills in the order of their addresses, from the one that follows ``after``: those of ``most``
@@ -129,8 +130,8 @@ class Skills:
             return call(skill)
         except DeltaSharingError as error:
             reason = told(str(error))
-        if reason not in self._logged:
-            self._logged.add(reason)
+        if self._logged.get(skill.full_name) != reason:
+            self._logged[skill.full_name] = reason
             _log.warning("The skill %s is not served to assistants: %s", skill.full_name, reason)
         return reason
 
@@ -169,6 +170,17 @@ class Skills:
         return listed
 
     def _digested(self, listed: _Listed) -> Manifest:
+        for attempt in range(_MOST_ATTEMPTS):
+            try:
+                return self._digested_once(listed if attempt == 0 else self._list(listed.skill))
+            except NotServed:
+                raise
+            except (NotFoundError, DataError) as error:
+                # Files were replaced or removed since they were listed.
+                problem = error.message
+        raise DataError(f"The files of skill {listed.skill} are not as they were listed: {problem.removesuffix('.')}.")
+
+    def _digested_once(self, listed: _Listed) -> Manifest:
         root, skill, before = listed.root, listed.skill, listed.before
         read, text = _read(skill._directory, listed.missing)
         frontmatter = _frontmatter(skill, text) if before is None or listed.files[0] in read else before.frontmatter

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import logging
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +21,14 @@ from delta_sharing_client.errors import UsageError
 from delta_sharing_client.mcp.http_server import running
 from delta_sharing_client.mcp.limits import Limits
 from delta_sharing_client.mcp.scope import Scope
+from delta_sharing_client.mcp.server import make_server
 from tests.mcp_sessions import Session, connected, digests
 from tests.time_limits import HANGS
 
 pytestmark = pytest.mark.server
 
 SKILL = "skill://demo/shop/sales-report/SKILL.md"
-PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+ENDLESS = "SELECT count(*) FROM range(10000000000000) a, range(1000) b WHERE a.range % 7 = b.range % 11"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,7 @@ def demo() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def served(demo: Any) -> Iterator[tuple[str, str]]:
-    with running(demo.profile, Limits()) as found:
+    with running(make_server(demo.profile, Limits())) as found:
         yield found
 
 
@@ -129,24 +134,43 @@ def test_scope_holds_over_http(demo: Any) -> None:
         assert await session.skills() == ([], {})
         assert (await session.error("resources/read", uri=SKILL))[0] == -32602
 
-    with running(demo.profile, Limits(), Scope.of((), ("demo.shop.orders",))) as found:
+    with running(make_server(demo.profile, Limits(), Scope.of((), ("demo.shop.orders",)))) as found:
         connected(found, use)
 
 
 def test_used_port_is_refused(demo: Any, served: tuple[str, str]) -> None:
     port = int(served[0].rpartition(":")[2].partition("/")[0])
-    with pytest.raises(UsageError, match=f"cannot use port {port}: "), running(demo.profile, Limits(), port=port):
+    with (
+        pytest.raises(UsageError, match=f"cannot use port {port}: "),
+        running(make_server(demo.profile, Limits()), port),
+    ):
         pass
+
+
+@contextlib.contextmanager
+def command(demo: Any, folder: Path, *options: str) -> Iterator[Any]:
+    (folder / "p.share").write_text(json.dumps(demo.profile))
+    words = [
+        sys.executable,
+        "-m",
+        "delta_sharing_client",
+        "-p",
+        str(folder / "p.share"),
+        "mcp",
+        "--http",
+        "0",
+        *options,
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_command_prints_address_and_token_once(demo: Any, tmp_path: Any, is_json: bool) -> None:
-    (tmp_path / "p.share").write_text(json.dumps(demo.profile))
-    command = [sys.executable, "-m", "delta_sharing_client", "-p", str(tmp_path / "p.share"), "mcp", "--http", "0"]
-    with subprocess.Popen(
-        [*command, *["--json"][: int(is_json)]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
+    with command(demo, tmp_path, *["--json"][: int(is_json)]) as process:
         try:
             if is_json:
                 told = json.loads(process.stdout.readline())
@@ -167,3 +191,40 @@ def test_command_prints_address_and_token_once(demo: Any, tmp_path: Any, is_json
     assert process.returncode == 0
     assert token not in out + err
     assert demo.profile["bearerToken"] not in out + err
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_cancelled_call_ends_over_http(demo: Any, mode: str) -> None:
+    server = make_server(demo.profile, Limits(seconds=100_000))
+
+    async def use(session: Session) -> None:
+        call = asyncio.create_task(session.client.call_tool("query", {"sql": ENDLESS}))
+        while not server.calls.running:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        # If the query ran on, this would never end.
+        while server.calls.running:
+            await asyncio.sleep(0.01)
+
+    with running(server) as found:
+        connected(found, use, mode=mode)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_command_ends_during_a_query(demo: Any, tmp_path: Any) -> None:
+    with command(demo, tmp_path, "--json", "--max-seconds", "100000") as process:
+        told = json.loads(process.stdout.readline())
+
+        async def use(session: Session) -> None:
+            call = asyncio.create_task(session.client.call_tool("query", {"sql": ENDLESS}))
+            # Another thread responds to this, after the query has begun.
+            await session.client.call_tool("list_assets", {})
+            process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(process.wait, HANGS) == 0
+            call.cancel()
+
+        with contextlib.suppress(ExceptionGroup):  # the connection has ended
+            connected((told["url"], told["headers"]["Authorization"].removeprefix("Bearer ")), use)
+        assert process.wait(HANGS) == 0

@@ -268,6 +268,53 @@ def test_read_after_a_change_has_the_new_digest(shared: Shelf) -> None:
     connected(shared.server(), use)
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_skill_that_changes_while_it_is_listed_is_listed_again(shared: Shelf, is_removed: bool) -> None:
+    answer = shared.proxy._origin
+    now = {**FILES, "references/lines.md": b"longer than before" * 9}
+    if is_removed:
+        del now["references/lines.md"]
+    changes = 0
+
+    def change(request: Any) -> Any:
+        nonlocal changes
+        if "lines.md" in request.path and changes == 0:
+            changes = 1
+            shared.put("s.d.report", now)
+        return answer(request)
+
+    shared.proxy._origin = change
+
+    async def use(session: Session) -> None:
+        (_, entry), refused = await session.skills()
+        assert (refused, changes) == ({}, 1)
+        assert sorted(one["digest"] for one in entry["resources"]) == sorted(one["digest"] for one in digests(now))
+
+    connected(shared.server(), use)
+
+
+def test_skill_that_is_never_as_listed_is_an_internal_error(shared: Shelf) -> None:
+    answer = shared.proxy._origin
+
+    def lose(request: Any) -> Any:
+        if "lines.md" in request.path:
+            shared.store.objects = {**shared.store.objects, "s.d.report/report/references/lines.md": b"x"}
+            gone = shared.store.objects.pop("s.d.report/report/references/lines.md")
+            found = answer(request)
+            shared.store.objects["s.d.report/report/references/lines.md"] = gone
+            return found
+        return answer(request)
+
+    shared.proxy._origin = lose
+
+    async def use(session: Session) -> None:
+        code, message = await session.error("skills/get", uri=f"{ROOT}/SKILL.md")
+        assert code == INTERNAL
+        assert "are not as they were listed: There is no file" in message
+
+    connected(shared.server(), use)
+
+
 def test_bytes_without_the_stated_digest_are_refused(shared: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that states the same version for other bytes: an error, and then the digest of the new bytes."""
     monkeypatch.setattr("tests.object_stores.etag", lambda kind, content: '"same"')
