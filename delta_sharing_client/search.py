@@ -35,10 +35,10 @@ class Found:
 
 def find(
     client: SharingClient, text: str, where: str | None, known: dict[AssetName, Described] | None = None
-) -> tuple[list[Found], list[str]]:
+) -> tuple[list[Found], list[str | None]]:
     """Return the assets in ``where`` with every word of ``text``, without regard to case, and the reasons why tables
-    were searched only by name. Tables in ``known`` are not described again; the others are added to it. Raises
-    ``UsageError`` if ``text`` has no word."""
+    were searched only by name: an error, or ``None`` for those beyond ``MOST_TABLES``. Tables in ``known`` are not
+    described again; the others are added to it. Raises ``UsageError`` if ``text`` has no word."""
     words = text.casefold().split()
     if not words:
         raise UsageError("'text' must have a word to search for.")
@@ -52,8 +52,7 @@ def find(
     asked, left = tables[:MOST_TABLES], tables[MOST_TABLES:]
     facts = mapped(lambda name: _described(client, name), asked, most=_AT_ONCE, name="search")
     known |= {name: one for name, one in zip(asked, facts, strict=True) if not isinstance(one, str)}
-    unread = [reason for reason in facts if isinstance(reason, str)]
-    unread += [f"more than {MOST_TABLES:,} tables are shared; give a schema as 'where'."] * len(left)
+    unread = [reason for reason in facts if isinstance(reason, str)] + [None] * len(left)
     found = (_matched(words, name, entry, known.get(name, (None, []))) for name, entry in entries)
     return [asset for asset in found if asset is not None], unread
 

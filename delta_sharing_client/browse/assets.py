@@ -41,13 +41,19 @@ def listed(session: Session, asked: Asked) -> dict[str, object]:
 
 def searched(session: Session, asked: Asked) -> dict[str, object]:
     """Return the kind and full name of each asset with all words of ``text`` in its name, comment or columns, with its
-    columns that have one; and how many tables were searched only by name, and why."""
+    columns that have one; how many tables a further search would describe, how many have failed, and why."""
     found, unread = find(session.client, asked.text("text"), None, session.described)
     assets = [
         [one.kind.noun, [one.name.share, one.name.schema, one.name.name], [name for name, _ in one.columns]]
         for one in found[:_MOST_ASSETS]
     ]
-    return {"found": assets, "unread": len(unread), "reason": unread[0] if unread else None}
+    reasons = [reason for reason in unread if reason is not None]
+    return {
+        "found": assets,
+        "left": len(unread) - len(reasons),
+        "failed": len(reasons),
+        "reason": session.masked(reasons[0]) if reasons else None,
+    }
 
 
 def described(session: Session, asked: Asked) -> dict[str, object]:

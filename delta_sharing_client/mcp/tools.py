@@ -72,7 +72,9 @@ class Tools:
         found, unread = search.find(self._client, text, where)
         result = self._page("assets", list(map(_found, found)), offset)
         if unread:
-            result["not_searched"] = f"The columns of {len(unread)} tables were not searched: {shortened(unread[0])}"
+            many = f"more than {search.MOST_TABLES:,} tables are shared; give a schema as 'where'."
+            reason = shortened(unread[0] or many)
+            result["not_searched"] = f"The columns of {len(unread)} tables were not searched: {reason}"
         return result
 
     def describe(self, name: str, offset: int = 0) -> dict[str, object]:

@@ -149,8 +149,12 @@ export class Tree {
     if (failed.length) this.found.textContent = failed.join(" ");
     if (words.length < LEAST) return;
     const tables = this.shares.flatMap((share) => (share.children || []).flatMap((schema) => (schema.children || []).filter((one) => one.kind === "table"))).length;
-    if (tables <= MOST_TABLES || this.wasDeep) await this.deepen();
-    else this.found.append(" ", el("button", { type: "button", class: "link", onclick: () => { this.wasDeep = true; this.deepen(); } }, "Search columns and comments, too"));
+    if (tables <= MOST_TABLES || this.isDeep) await this.deepen();
+    else this.offer("Search columns and comments, too");
+  }
+
+  offer(text) {
+    this.found.append(" ", el("button", { type: "button", class: "link", onclick: () => { this.isDeep = true; this.deepen(); } }, text));
   }
 
   // Adds what has the words in comments and columns. The server describes each table once.
@@ -159,12 +163,13 @@ export class Tree {
     const names = this.found.textContent = this.matches ? `${count(this.matches, "name")} found; searching columns and comments …` : "Searching columns and comments …";
     this.control = new AbortController();
     try {
-      const { found, unread, reason } = await ask("search", { text: words }, this.control.signal);
+      const { found, left, failed, reason } = await ask("search", { text: words }, this.control.signal);
       if (this.words !== words) return;
       this.reasons = new Map(found.map(([kind, path, columns]) => [JSON.stringify([kind, ...path]), columns.length ? columns.map(brief).join(", ") : "in the comment"]));
       this.update();
-      const others = unread ? ` The columns of ${count(unread, "table")} were not searched: ${shown(reason)}` : "";
+      const others = failed ? ` The columns of ${count(failed, "table")} were not searched: ${shown(reason)}` : "";
       this.found.textContent = (this.matches ? `${count(this.matches, "result")} in names, columns and comments.` : "No name, column or comment has this text.") + others;
+      if (left) this.offer(`Search the columns of ${count(left, "more table", "more tables")}`);
     } catch (error) {
       if (this.words === words && this.found.textContent === names) this.found.textContent = shown(error.message);
     }

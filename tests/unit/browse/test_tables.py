@@ -117,7 +117,7 @@ def test_alias_of_a_model_is_a_version(session: Session) -> None:
 
 def test_search_finds_names_and_columns(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     assets.start(session, Asked({}))
-    nothing = {"unread": 0, "reason": None}
+    nothing = {"left": 0, "failed": 0, "reason": None}
     found = assets.searched(session, Asked({"text": "C20 wide"}))
     columns = [name for name in (f"c{number}" for number in range(210)) if "c20" in name]
     assert found == {"found": [["table", ["s", "e", "wide"], columns]], **nothing}
@@ -128,6 +128,14 @@ def test_search_finds_names_and_columns(session: Session, monkeypatch: pytest.Mo
     assert len(assets.searched(session, Asked({"text": "d"}))["found"]) == 1  # type: ignore[arg-type]
     assets.start(session, Asked({}))
     assert session.described == {}
+    monkeypatch.setattr("delta_sharing_client.search.MOST_TABLES", 2)
+
+    def refuse(table: Any) -> Any:
+        raise ds.DataError("It cannot be read.")
+
+    monkeypatch.setattr("delta_sharing_client.search.describe_table", refuse)
+    nothing = {"found": [], "left": 3, "failed": 2, "reason": "It cannot be read."}
+    assert assets.searched(session, Asked({"text": "nowhere"})) == nothing
     with pytest.raises(ds.UsageError, match="must have a word"):
         assets.searched(session, Asked({"text": " "}))
 
