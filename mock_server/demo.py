@@ -2,11 +2,13 @@
 
 ``demo.shop.orders`` has a typical history: created, a column renamed, rows inserted, deleted and updated with deletion
 vectors, files compacted. ``demo.shop.products`` and ``demo.weather.readings`` are plain tables that the parquet
-response format can represent; the latter has a change data feed. ``demo.lake.refunds`` is an Iceberg table.
+response format can represent; the former can also be read in its directory, and the latter has a change data feed.
+``demo.lake.refunds`` is an Iceberg table.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import random
 from collections.abc import Callable, Sequence
@@ -20,7 +22,7 @@ import pyarrow.compute as pc
 from delta_sharing_client.delta.actions import Action, AddFile, DomainMetadata, Protocol
 
 from . import catalog, demo_assets
-from .catalog import Catalog
+from .catalog import Catalog, TableEntry
 from .iceberg_writer import LAST_UPDATED, ROW_ID, IcebergWriter
 from .table_writer import TableWriter, metadata, remove
 
@@ -41,8 +43,19 @@ def build(root: Path) -> Catalog:
     }
     for (schema, table), write in tables.items():
         write(root / schema / table)
-    entries = [catalog.entry(SHARE, schema, table, root / schema / table) for schema, table in tables]
+    entries = [
+        _readable_in_place(catalog.entry(SHARE, schema, table, root / schema / table), table == "products")
+        for schema, table in tables
+    ]
     return catalog.build(entries, assets=demo_assets.build(root, SHARE))
+
+
+def _readable_in_place(entry: TableEntry, is_readable: bool) -> TableEntry:
+    """Return the entry with directory access, and an auxiliary location without files, if ``is_readable``."""
+    if not is_readable:
+        return entry
+    storage = entry.location.as_uri()
+    return dataclasses.replace(entry, storage=storage, auxiliary=(f"{storage}-more",))
 
 
 def _day(number: int) -> datetime.datetime:

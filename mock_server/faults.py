@@ -20,6 +20,7 @@ from . import (
     broken_access,
     broken_assets,
     broken_delta,
+    broken_directories,
     broken_feeds,
     broken_hints,
     broken_iceberg,
@@ -146,6 +147,7 @@ BROKEN = (
     broken_delta,
     broken_feeds,
     broken_queries,
+    broken_directories,
 )
 _BREAK = "break-"
 KINDS = {kind.name: kind for kind in FAULTS} | {

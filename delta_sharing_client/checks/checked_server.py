@@ -121,12 +121,12 @@ class Server:
         self.profile = profile
         self.latest: Answer | None = None
         self._only = share
-        self._options = options or ReadOptions()
-        self._transport = Transport(profile, self._options)
+        self.options = options or ReadOptions()
+        self._transport = Transport(profile, self.options)
         self._sessions = Sessions()
         self._kept: dict[object, Answer] = {}
         self._found: dict[object, Any] = {}
-        self.client = SharingClient(profile, self._options)
+        self.client = SharingClient(profile, self.options)
 
     def close(self) -> None:
         """Close the connections."""
@@ -193,12 +193,12 @@ class Server:
 
         def attempt() -> Answer:
             reach = Allowed(http=self.profile.endpoint.startswith("http:"), loopback=here).reach(url)
-            limits = RequestLimits(self._options, Deadline(None), asked, None, reach=reach)
+            limits = RequestLimits(self.options, Deadline(None), asked, None, reach=reach)
             with self._sessions.ask(method, url, limits, {"Accept-Encoding": "identity", **sent}) as response:
                 body = b"".join(body_chunks(response, asked, limit=_MOST_FILE_BYTES))
                 return Answer(f"{asked}{told}", response.status, response.headers, body)
 
-        self.latest = Tries(self._options).call(attempt)
+        self.latest = Tries(self.options).call(attempt)
         return self.latest
 
     def is_absent(self, answer: Answer) -> bool:

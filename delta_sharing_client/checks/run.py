@@ -10,6 +10,7 @@ from delta_sharing_client.checks import (
     asset_checks,
     asynchronous_checks,
     delta_checks,
+    directory_checks,
     feed_checks,
     forms,
     hint_checks,
@@ -42,6 +43,7 @@ MODULES = (
     delta_checks,
     feed_checks,
     asynchronous_checks,
+    directory_checks,
 )
 
 
