@@ -64,7 +64,6 @@ NOUNS_WITH_ONE_READER = {
     "decode/row_groups.py": "a file whose footer is read first; file.py chooses between the two ways",
     "decode/whole_file.py": "a file that is downloaded at once; file.py chooses between the two ways",
     "run/engine.py": "the files of one read, on the loop; batches.py returns their rows to threads and coroutines",
-    "sources/stored_log.py": "a log in a table's own storage; log_source.py is the table",
     "sources/either_source.py": "which of two ways works; choosing.py says which two there are",
     "sources/log_source.py": "a Delta log in storage; choosing.py chooses it",
     "storage/refusals.py": "what the errors of stores mean",
