@@ -49,7 +49,9 @@ def _text_as_header(name: str, value: str) -> Callable[[Answer], None]:
 
 for _api, _method, _path in _RESPONSES:
     spoils(f"{_api}.content-type", _path, _method)(_text_as_header("content-type", "text/plain"))
-    spoils(f"{_api}.table-version", _path, _method)(_text_as_header("delta-table-version", "999"))
+    spoils(f"{_api}.table-version", _path.replace(TABLE, "/tables/products"), _method)(
+        _text_as_header("delta-table-version", "999")
+    )
     spoils(f"{_api}.one-action-a-line", _path, _method)(
         _of_snapshots(lambda lines: lines[-1].update(endStreamAction={}))
     )
@@ -105,10 +107,14 @@ def _day_in_words(answer: Answer) -> None:
     answer.body = re.sub(rb'("day":\s*)"2026-01-05"', rb'\1"5 January"', answer.body)
 
 
+spoils("query.one-page", "/tables/products/query", "POST")(
+    _of_snapshots(lambda lines: lines.append({"endStreamAction": {"nextPageToken": "more"}}))
+)
+
+
 @spoils("query.unique-file-ids", "/tables/readings/query", "POST")
 def _last_file_twice(answer: Answer) -> None:
-    # In both formats, because they must have the same files.
-    if b"Hint" not in answer.asked.body:
+    if answer.asked.headers.get(_CAPABILITIES) == "responseformat=parquet;readerfeatures=":
         answer.lines = [*answer.lines, answer.lines[-1]]
 
 

@@ -26,6 +26,14 @@ def _current_version_in_metadata(answer: Answer) -> None:
         answer.lines = lines
 
 
+@spoils("query.current-version", _QUERY, "POST")
+def _another_file(answer: Answer) -> None:
+    if answer.asked.document.get("version") == _LAST and answer.format == "parquet":
+        lines = answer.lines
+        lines[2]["file"]["id"] = "another"
+        answer.lines = lines
+
+
 def _range(version: int) -> dict[str, object]:
     return {"startingVersion": version, "endingVersion": version}
 
@@ -56,7 +64,6 @@ def _with_other_body(fits: Callable[[dict[str, Any]], bool], other: object) -> C
 
 
 for _check, _fits, _other in (
-    ("current-version", lambda body: body.get("version") == _LAST, {"version": _EARLIER}),
     ("timestamp", lambda body: str(body.get("timestamp")).startswith("2026"), {}),
     ("unknown-version", lambda body: str(body.get("version")).isdigit() and body["version"] > 1000, {}),
 ):

@@ -177,6 +177,8 @@ class Server:
             )
             response, content = self._transport.ask(request, anonymous=anonymous)
             told = "".join(f" {name}={value}" for name, value in (headers or {}).items() if name != "Authorization")
+            if anonymous:
+                told += " (with another token)" if "Authorization" in (headers or {}) else " (without a token)"
             told += f" {body.decode()}" if body is not None else ""
             answer = Answer(f"{asked}{told}", response.status, response.headers, content)
             self._kept.setdefault(key, answer)
@@ -248,7 +250,7 @@ class Server:
 
     def shares(self) -> list[str]:
         """Return the names of the shares that are checked."""
-        names = [str(item.get("name")) for item in self.items("shares")]
+        names = self._names("shares")
         if self._only is not None:
             names = [name for name in names if name.lower() == self._only.lower()]
         if not names:
@@ -257,12 +259,17 @@ class Server:
 
     def schemas(self) -> list[tuple[str, str]]:
         """Return the names of share and schema of each schema."""
-        found = [
-            (share, str(item.get("name"))) for share in self.shares() for item in self.items("shares", share, "schemas")
-        ]
+        found = [(share, name) for share in self.shares() for name in self._names("shares", share, "schemas")]
         if not found:
             raise NotTestable("The share would need a schema.")
         return found
+
+    def _names(self, *path: str) -> list[str]:
+        """Return the names in a listing. That it is wrong is the finding of its own checks, so ``NotTestable``."""
+        try:
+            return [str(item.get("name")) for item in self.items(*path)]
+        except Failed as failure:
+            raise NotTestable(f"The listing {'/'.join(path)} would need to be right: {failure}") from None
 
     def assets(self, kind: str) -> list[dict[str, Any]]:
         """Return the listed objects of a kind ("tables", "volumes"), at most ``MOST_TABLES``; ``NotOffered`` if the

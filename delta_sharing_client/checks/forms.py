@@ -58,14 +58,41 @@ def problem(document: object, name: str, counts: Callable[[str, str], bool] = la
     error = optional.load("jsonschema", "conformance").exceptions.best_match(errors)
     if error is None:
         return None
-    place = error.json_path.removeprefix("$").removeprefix(".") or "The document"
+    place = error.json_path.removeprefix("$").removeprefix(".")
     # The message of the library contains the value, which may be a whole document.
     if error.validator == "required":
         missing = [field for field in error.validator_value if field not in error.instance]
-        return f"{place} lacks {', '.join(missing)}."
+        return f"Expected {', '.join(missing)} in {place or 'the document'}, found none."
     value = json.dumps(error.instance)
     shown = value if len(value) <= 80 else f"{value[:80]}..."
-    return f"{place} is {shown}, which violates {error.validator}: {json.dumps(error.validator_value)[:120]}."
+    return f"Expected {_expected(error)} as {place or 'the document'}, found {shown}."
+
+
+_TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "an array",
+    "null": "null",
+}
+_RULES: dict[str, Callable[[Any], str]] = {
+    "type": lambda types: " or ".join(_TYPES[name] for name in ([types] if isinstance(types, str) else types)),
+    "const": json.dumps,
+    "enum": lambda values: f"one of {', '.join(map(json.dumps, values))}",
+    "pattern": lambda pattern: f"text like {pattern}",
+    "minLength": lambda least: f"at least {least} characters",
+    "maxLength": lambda most: f"at most {most} characters",
+    "minimum": lambda least: f"a number of at least {least}",
+    "maximum": lambda most: f"a number of at most {most}",
+}
+
+
+def _expected(error: Any) -> str:
+    if (told := _RULES.get(error.validator)) is not None:
+        return told(error.validator_value)
+    return f"{error.validator} {json.dumps(error.validator_value)[:120]}"
 
 
 def _open(part: Any) -> Any:

@@ -32,11 +32,16 @@ class _Predicate:
     files: frozenset[str]
     at_least: bool = False
 
+    @property
+    def text(self) -> str:
+        """The predicate in SQL."""
+        value = f"'{self.value}'" if self.kind in ("string", "date") else self.value
+        return f"{self.column} {'>=' if self.at_least else '='} {value}"
+
     def hints(self, dialect: str) -> dict[str, Any]:
         """Return the parameter of a query: ``sql`` or ``json``."""
         if dialect == "sql":
-            value = f"'{self.value}'" if self.kind in ("string", "date") else self.value
-            return {"predicateHints": [f"{self.column} {'>=' if self.at_least else '='} {value}"]}
+            return {"predicateHints": [self.text]}
         op = "greaterThanOrEqual" if self.at_least else "equal"
         return {"jsonPredicateHints": _comparison(op, self.column, self.kind, self.value)}
 
@@ -95,22 +100,18 @@ def _with_data(server: Server) -> tuple[SharedTable, _Predicate]:
     return table, predicate
 
 
-def _require_files(answer: Answer, expected: frozenset[str], told: str) -> None:
-    missing = sorted(expected - set(ids_of(answer)))
-    if missing:
-        raise Failed(
-            f"Expected the {len(expected)} files with matching rows {told}, found {len(expected) - len(missing)} of "
-            f"them; '{missing[0]}' is missing.", answer,
-        )  # fmt: skip
-
-
 # --- predicates ---
 
 
 def _keeps_matches(dialect: str, of: str, server: Server) -> None:
     table, predicate = (_with_partition if of == "partition" else _with_data)(server)
-    hints = predicate.hints(dialect)
-    _require_files(table.query(PARQUET, **hints), predicate.files, f"for {next(iter(hints.values()))}")
+    answer = table.query(PARQUET, **predicate.hints(dialect))
+    if missing := sorted(predicate.files - set(ids_of(answer))):
+        why = "partition value" if of == "partition" else "statistics"
+        raise Failed(
+            f"Expected all {len(predicate.files)} file(s) with rows where {predicate.text}; found no file "
+            f"'{missing[0]}', which has such rows by its {why}.", answer,
+        )  # fmt: skip
 
 
 for _dialect, _title, _source in (
@@ -124,8 +125,8 @@ for _dialect, _title, _source in (
         )(functools.partial(_keeps_matches, _dialect, _of))  # fmt: skip
 
 
-def _wrong_hints(predicate: _Predicate) -> dict[str, list[str]]:
-    """Return predicates that a server must ignore. Any part of them that was applied would match no file."""
+def _wrong_hints(predicate: _Predicate) -> dict[str, dict[str, str]]:
+    """Return predicates that a server must ignore, by what is wrong. Any part that was applied would match no file."""
     nothing = json.loads(_comparison("equal", predicate.column, predicate.kind, _no_value(predicate.kind)))
     column, literal = nothing["children"]
 
@@ -133,15 +134,21 @@ def _wrong_hints(predicate: _Predicate) -> dict[str, list[str]]:
         return json.dumps({"op": op, "children": children})
 
     return {
-        "syntax": ["{", "[]", '"x"', json.dumps({"op": "like", "children": [column, literal]})],
-        "unknown-column": [_comparison("equal", "conformance_no_such_column", "string", "x")],
-        "wrong-children": [
-            *(of("isNull", *children) for children in ((), (column, column))),
-            *(of("equal", *children) for children in ((column,), (column, literal, literal))),
-            of("lessThan", column, nothing),
-            *(of(op) for op in ("and", "or", "not")),
-            of("not", nothing, nothing),
-        ],
+        "syntax": {"is not JSON": "{", "is no object": "[]", "has an unknown operator": of("like", column, literal)},
+        "unknown-column": {
+            "names an unknown column": _comparison("equal", "conformance_no_such_column", "string", "x")
+        },
+        "wrong-children": {
+            "has an isNull without a column": of("isNull"),
+            "has an isNull with two columns": of("isNull", column, column),
+            "has an equal with one leaf": of("equal", column),
+            "has an equal with three leaves": of("equal", column, literal, literal),
+            "has a lessThan with a child that is no leaf": of("lessThan", column, nothing),
+            "has an 'and' without children": of("and"),
+            "has an 'or' without children": of("or"),
+            "has a 'not' without a child": of("not"),
+            "has a 'not' with two children": of("not", nothing, nothing),
+        },
     }
 
 
@@ -152,12 +159,12 @@ def _no_value(kind: str) -> str:
 def _ignores(which: str, server: Server) -> None:
     table, predicate = _with_partition(server)
     every = frozenset(ids_of(table.query(PARQUET)))
-    for hint in _wrong_hints(predicate)[which]:
+    for wrong, hint in _wrong_hints(predicate)[which].items():
         answer = table.query(PARQUET, jsonPredicateHints=hint).require()
         missing = every - set(ids_of(answer))
         if missing:
             raise Failed(
-                f"Expected all {len(every)} files of the table, because the predicate {hint} is wrong; found "
+                f"Expected all {len(every)} files of the table, because the predicate {wrong}; found "
                 f"{len(every) - len(missing)}.", answer,
             )  # fmt: skip
 
@@ -196,7 +203,7 @@ def _limit(server: Server) -> None:
         answer = table.query(PARQUET, limitHint=limit)
         expected, found = min(limit, sum(counts)), sum(_counts(answer).values())
         if found < expected:
-            raise Failed(f"Expected files with {expected} rows or more for limitHint={limit}, found {found}.", answer)
+            raise Failed(f"Expected at least {expected} rows with limitHint={limit}, found files with {found}.", answer)
 
 
 def _matching_rows(answer: Answer, predicate: _Predicate) -> int:
@@ -213,8 +220,8 @@ def _limit_after(dialect: str, server: Server) -> None:
         answer = table.query(PARQUET, **predicate.hints(dialect), limitHint=limit)
         if (found := _matching_rows(answer, predicate)) < limit:
             raise Failed(
-                f"Expected files with {limit} matching rows or more, because predicates come before limitHint={limit}; "
-                f"found {found} rows.", answer,
+                f"Expected at least {limit} rows where {predicate.text} in the files for limitHint={limit}, because "
+                f"predicates come first; found {found}.", answer,
             )  # fmt: skip
 
 

@@ -159,11 +159,12 @@ def _complete_pages(server: Server) -> None:
     if whole != paged:
         raise Failed(
             f"Expected the {len(whole)} items of the listing in its pages with maxResults={size}, found {len(paged)} "
-            f"items: {_difference(whole, paged)}."
+            f"items: {difference(whole, paged)}."
         )
 
 
-def _difference(expected: list[str], found: list[str]) -> str:
+def difference(expected: list[str], found: list[str]) -> str:
+    """Return which names or ids are missing, and which are unexpected."""
     lost, more = [name for name in expected if name not in found], [name for name in found if name not in expected]
     told = (f"{', '.join(names[:3])} {verb}" for names, verb in ((lost, "missing"), (more, "unexpected")) if names)
     return "; ".join(told) or "some occur twice"
@@ -194,9 +195,11 @@ def _require_ids(noun: str, paths: Iterable[tuple[str, ...]], server: Server) ->
         raise NotTestable(f"The {noun}s would need ids, which are optional.")
     if len(set(given)) != len(given):
         raise Failed(f"Expected a different id for each {noun}, found one twice.", server.latest)
-    again = [item.get("id") for path in paths for item in items_of(server.get(*path, fresh=True))]
-    if not set(again) <= set(ids):
-        raise Failed("Expected the same ids in a second response, found others.", server.latest)
+    for path in paths:
+        again = server.get(*path, fresh=True)
+        other = next((item.get("id") for item in items_of(again) if item.get("id") not in ids), None)
+        if other is not None:
+            raise Failed(f"Expected the ids of the first response in the second one, found the id '{other}'.", again)
 
 
 @check(
@@ -278,7 +281,7 @@ def _all_tables_of_schemas(server: Server) -> None:
         if found != expected:
             raise Failed(
                 f"Expected the {len(expected)} tables of the schemas, found {len(found)}: "
-                f"{_difference(expected, found)}.",
+                f"{difference(expected, found)}.",
                 server.get(*path),
             )
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
 from delta_sharing_client.checks.checked_server import Answer, Server
+from delta_sharing_client.checks.listing_checks import difference
 from delta_sharing_client.checks.shared_tables import CAPABILITIES, PARQUET, SharedTable, plain, table_with
 
 _SPEC = "Delta Sharing Protocol"
@@ -22,7 +23,7 @@ _QUERY = "Read Data from a Table"
 _LEVEL = Level.PARQUET
 _MOST_FILE_BYTES = 8 * 1024 * 1024
 _INTEGERS = ("long", "integer", "short", "byte")
-_NUMBERS = (*_INTEGERS, "float", "double")
+_NUMBERS = (*_INTEGERS, "double")
 _ACTIONS = frozenset(("protocol", "metaData", "file", "add", "cdf", "remove", "endStreamAction"))
 Line = dict[str, Any]
 
@@ -96,7 +97,7 @@ def _table_version(table: SharedTable, answer: Answer) -> None:
         # The table may have got a new version in between.
         last = table.server.get(*table.path, "version", fresh=True).headers["Delta-Table-Version"]
         if not found.isdigit() or not int(first) <= int(found) <= int(last):
-            raise Failed(f"Expected the version {last} in the header Delta-Table-Version, found '{found}'.", answer)
+            raise Failed(f"Expected version {last} in the header Delta-Table-Version, found '{found}'.", answer)
 
 
 def _order(table: SharedTable, answer: Answer) -> None:
@@ -105,13 +106,12 @@ def _order(table: SharedTable, answer: Answer) -> None:
         found = ", ".join(lines[place]) if place < len(lines) else "no line"
         if place >= len(lines) or name not in lines[place]:
             raise Failed(f"Expected '{name}' in line {place + 1}, found {found}.", answer)
+    is_query = answer.asked.startswith("POST")
     for number, line in enumerate(lines[2:], start=3):
-        rest = "file" if answer.asked.startswith("POST") else None
         is_end = number == len(lines) and "endStreamAction" in line
-        if not is_end and (rest is None or rest not in line):
-            raise Failed(
-                f"Expected {'a file' if rest else 'two lines'}, found {', '.join(line)} in line {number}.", answer
-            )
+        if not is_end and not (is_query and "file" in line):
+            expected = "'file'" if is_query else "no line after the metadata"
+            raise Failed(f"Expected {expected}, found {', '.join(line)} in line {number}.", answer)
 
 
 def _one_action(table: SharedTable, answer: Answer) -> None:
@@ -134,7 +134,7 @@ _RESPONSES: tuple[tuple[str, str, Ask], ...] = (
 _COMMON: tuple[tuple[str, str, str | None, Callable[[SharedTable, Answer], None]], ...] = (
     ("content-type", "the content type is application/x-ndjson.", None, _content_type),
     ("table-version", "the header Delta-Table-Version is the current version.", None, _table_version),
-    ("order-of-lines", "the protocol comes first, then the metadata, then files if it is a query.", None, _order),
+    ("order-of-lines", "the protocol comes first, then the metadata, then (of a query) files.", None, _order),
     ("one-action-a-line", "each line has one action.", "JSON Wrapper Object In Each Line", _one_action),
     ("protocol", "the protocol has the form of the specification.", "Protocol",
      functools.partial(_form_of_line, 0, "ParquetProtocol")),
@@ -166,6 +166,7 @@ _PRIMITIVE = frozenset(
 # The types of types that are objects, with the keys of the types in them.
 _NESTED = {"array": ("elementType",), "map": ("keyType", "valueType")}
 _FLAGS = {"array": "containsNull", "map": "valueContainsNull"}
+_FORMS: dict[type, str] = {str: "text", int: "a number", bool: "true or false", dict: "an object"}
 
 
 def _type_problem(kind: Any, place: str) -> str | None:
@@ -191,7 +192,7 @@ def _struct_problem(struct: Any, place: str = "") -> str | None:
         wrong = next((key for key, form in parts.items() if not isinstance(field.get(key), form)), None)
         if wrong is not None:
             return (
-                f"Expected a {parts[wrong].__name__} as '{wrong}' of the field {place}{field.get('name')}, found "
+                f"Expected {_FORMS[parts[wrong]]} as '{wrong}' of the field {place}{field.get('name')}, found "
                 f"{json.dumps(field.get(wrong))[:80]}."
             )
         if (problem := _type_problem(field.get("type"), place + field["name"])) is not None:
@@ -280,8 +281,7 @@ def _partition_values(server: Server) -> None:
     f"{_SPEC}, Per-file Statistics",
 )  # fmt: skip
 def _statistics_form(server: Server) -> None:
-    with_statistics(server)
-    for find in (plain, partitioned):
+    for find in (plain, with_statistics):
         for answer, file in _files(server, find):
             if (text := file.get("stats")) is None:
                 continue
@@ -294,10 +294,11 @@ def _statistics_form(server: Server) -> None:
                     f"Expected a JSON object in the stats of the file '{file['id']}', found {text!r:.80}.", answer
                 )
             for name, form in (("numRecords", int), ("minValues", dict), ("maxValues", dict), ("nullCount", dict)):
-                if not isinstance(found.get(name, form()), form):
+                if not isinstance(value := found.get(name, form()), form):
                     raise Failed(
-                        f"Expected a {form.__name__} as '{name}' in the stats of the file '{file['id']}'.", answer
-                    )
+                        f"Expected {_FORMS[form]} as '{name}' in the stats of the file '{file['id']}', found "
+                        f"{json.dumps(value)[:80]}.", answer,
+                    )  # fmt: skip
 
 
 def _read_file(server: Server) -> tuple[Answer, dict[str, Any], dict[str, Any], pq.ParquetFile]:
@@ -336,7 +337,7 @@ def _bounds(server: Server) -> None:
     for name in numbers:
         lowest, highest = stats.get("minValues", {}).get(name), stats.get("maxValues", {}).get(name)
         found = pc.min_max(content.read([name])[name]).as_py()
-        if found["min"] is None:
+        if found["min"] is None or isinstance(lowest, str) or isinstance(highest, str):
             continue
         if (lowest is not None and found["min"] < lowest) or (highest is not None and found["max"] > highest):
             raise Failed(
@@ -345,14 +346,23 @@ def _bounds(server: Server) -> None:
             )  # fmt: skip
 
 
+@check(
+    "query.one-page", _LEVEL, "A query that asks for no pages has all files in one response.", f"{_SPEC}, Request Body"
+)
+def _one_page(server: Server) -> None:
+    for find in (plain, partitioned):
+        answer = find(server).query(PARQUET)
+        if answer.lines()[-1].get("endStreamAction", {}).get("nextPageToken"):
+            raise Failed("Expected all files, because the query asks for no pages; found a nextPageToken.", answer)
+
+
 @check("query.unique-file-ids", _LEVEL, "Each file has its own id.", f"{_SPEC}, File")
 def _unique_ids(server: Server) -> None:
-    ids = [file["id"] for _, file in _files(server, partitioned)]
-    twice = next((one for one in ids if ids.count(one) > 1), None)
+    answer = partitioned(server).query({CAPABILITIES: f"{PARQUET[CAPABILITIES]};readerfeatures="})
+    ids = ids_of(answer)
+    twice = next((one for one, following in zip(ids, ids[1:], strict=False) if one == following), None)
     if twice is not None:
-        raise Failed(
-            f"Expected a different id for each file, found '{twice}' twice.", partitioned(server).query(PARQUET)
-        )
+        raise Failed(f"Expected a different id for each file, found '{twice}' twice.", answer)
 
 
 def ids_of(answer: Answer) -> list[str]:
@@ -360,13 +370,17 @@ def ids_of(answer: Answer) -> list[str]:
     return sorted(str(line["file"]["id"]) for line in answer.require().lines() if "file" in line)
 
 
+def _require_same_ids(first: Answer, again: Answer, where: str) -> None:
+    same_version = first.headers.get("Delta-Table-Version") == again.headers.get("Delta-Table-Version")
+    if same_version and ids_of(first) != ids_of(again):
+        told = difference(ids_of(first), ids_of(again))
+        raise Failed(f"Expected the same ids of files {where}, found others: {told}.", again)
+
+
 @check("query.stable-file-ids", _LEVEL, "A file has the same id in each response.", f"{_SPEC}, File")
 def _stable_ids(server: Server) -> None:
     table = partitioned(server)
-    first, again = table.query(PARQUET), table.query(PARQUET, fresh=True)
-    same_version = first.headers.get("Delta-Table-Version") == again.headers.get("Delta-Table-Version")
-    if same_version and ids_of(first) != ids_of(again):
-        raise Failed("Expected the same ids of files in a second response, found others.", again)
+    _require_same_ids(table.query(PARQUET), table.query(PARQUET, fresh=True), "in a second response")
 
 
 # --- capabilities ---
@@ -524,9 +538,5 @@ def _unsupported_hash(server: Server) -> None:
 def _stable_hash(server: Server) -> None:
     for scheme in ("parquet", "delta"):
         first = _hashed(server, scheme)
-        for again in (_hashed(server, scheme, fresh=True), _hashed(server, scheme, "delta")):
-            same_version = first.headers.get("Delta-Table-Version") == again.headers.get("Delta-Table-Version")
-            if same_version and ids_of(again) != ids_of(first):
-                raise Failed(
-                    f"Expected the same ids as in the first response with {_HASH}: {scheme}, found others.", again
-                )
+        _require_same_ids(first, _hashed(server, scheme, fresh=True), f"in a second response with {_HASH}: {scheme}")
+        _require_same_ids(first, _hashed(server, scheme, "delta"), f"with {_HASH}: {scheme} in delta format")

@@ -52,7 +52,7 @@ class SharedTable:
         answer = self.server.get(*self.path, "version").require()
         text = answer.headers.get("Delta-Table-Version", "")
         if not text.isascii() or not text.isdigit():
-            raise Failed("Expected the header 'Delta-Table-Version' with a number.", answer)
+            raise Failed(f"Expected a number in the header Delta-Table-Version, found '{text}'.", answer)
         return int(text)
 
     def files(self, headers: dict[str, str] = DELTA, **body: object) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from delta_sharing_client.checks.check import Failed, Level, NotTestable, check
 from delta_sharing_client.checks.checked_server import Answer, Server
+from delta_sharing_client.checks.listing_checks import difference
 from delta_sharing_client.checks.parquet_checks import ids_of, metadata_of
 from delta_sharing_client.checks.shared_tables import PARQUET, SharedTable, table_with
 
@@ -22,8 +23,12 @@ _FAR = 1_000_000
 def _earlier(server: Server) -> tuple[SharedTable, int]:
     """Return a table that parquet format can represent, and the version before its current one."""
     need = "a table in parquet format whose history is shared, with two versions"
-    table = table_with(server, need, lambda table: ids_of(table.query(PARQUET, version=table.version() - 1)))
-    return table, table.version() - 1
+    table = table_with(server, need, lambda table: ids_of(table.query(PARQUET, version=_current(table) - 1)))
+    return table, _current(table) - 1
+
+
+def _current(table: SharedTable) -> int:
+    return int(table.query(PARQUET).require().headers["Delta-Table-Version"])
 
 
 def _changes(server: Server, version: int) -> list[dict[str, Any]]:
@@ -46,6 +51,13 @@ def _time(server: Server) -> str:
     milliseconds = int(_changes(server, version)[0]["timestamp"])
     moment = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)
     return f"{moment.isoformat(timespec='milliseconds' if milliseconds % 1000 else 'seconds')}Z"
+
+
+def _require_files(answer: Answer, expected: Answer, told: str) -> None:
+    if ids_of(answer) != ids_of(expected):
+        raise Failed(
+            f"Expected the same files {told}, found others: {difference(ids_of(expected), ids_of(answer))}.", answer
+        )
 
 
 # --- data queries ---
@@ -91,18 +103,15 @@ def _as_of_version(server: Server) -> None:
 def _as_of_now(server: Server) -> None:
     table, version = _earlier(server)
     answer = table.query(PARQUET, version=version + 1)
-    if ids_of(answer) != ids_of(table.query(PARQUET)):
-        raise Failed(f"Expected the same files with version={version + 1} as without, found others.", answer)
+    _require_files(answer, table.query(PARQUET), f"with version={version + 1} as without")
 
 
 @check("query.timestamp", Level.PARQUET, "A query of a timestamp has the files of the version of that time.", _BODY)
 def _as_of_timestamp(server: Server) -> None:
     table, version = _earlier(server)
     answer = table.query(PARQUET, timestamp=_time(server))
-    if ids_of(answer) != ids_of(table.query(PARQUET, version=version)):
-        raise Failed(
-            f"Expected the files of version {version}, which was made at {_time(server)}; found others.", answer
-        )
+    expected = table.query(PARQUET, version=version)
+    _require_files(answer, expected, f"at {_time(server)} as with version={version}, which was made then")
 
 
 @check("query.unknown-version", Level.PARQUET, "A query of a version that does not exist is refused.", _BODY)
@@ -122,7 +131,10 @@ def _same_metadata(parameter: Callable[[Server], dict[str, object]], server: Ser
     found, expected = metadata_of(answer), metadata_of(table.query(PARQUET, version=version))
     for field in ("id", "schemaString", "partitionColumns"):
         if found.get(field) != expected.get(field):
-            raise Failed(f"Expected the {field} of version {version}, as in a query of it; found another.", answer)
+            raise Failed(
+                f"Expected the {field} {expected.get(field)!r:.200}, as in a query of version {version}; found "
+                f"{found.get(field)!r:.200}.", answer,
+            )  # fmt: skip
 
 
 check("metadata.version", Level.PARQUET, "The metadata of a version is that of a query of it.", _METADATA)(
@@ -161,7 +173,7 @@ def _starting(server: Server) -> None:
     _, version = _earlier(server)
     answer, found = _version_from(server, _time(server))
     if found != version:
-        raise Failed(f"Expected version {version}, which was made at {_time(server)}; found {found}.", answer)
+        raise Failed(f"Expected version {version}, made at {_time(server)}; found {found}.", answer)
 
 
 @check("query-version.early-timestamp", Level.PARQUET, "A startingTimestamp may be before the first version.", _VERSION)
