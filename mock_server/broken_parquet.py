@@ -62,9 +62,10 @@ for _api, _method, _path in _RESPONSES:
     spoils(f"{_api}.order-of-lines", _path, _method)(_of_snapshots(lambda lines: lines.append({"metaData": {}})))
 
 
-@spoils("query-version.header", "/tables/products/version")
-def _version_with_sign(answer: Answer) -> None:
-    answer.headers["delta-table-version"] = f"+{answer.headers['delta-table-version']}"
+@spoils("query-version.header", f"{TABLE}/version")
+def _version_in_words(answer: Answer) -> None:
+    if _CAPABILITIES in answer.asked.headers:
+        answer.headers["delta-table-version"] = "latest"
 
 
 @spoils("query-version.empty-body", f"{TABLE}/version")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,7 +70,10 @@ def fields_of(metadata: dict[str, Any]) -> dict[str, Any]:
     f"{_SPEC}, Query Table Version",
 )  # fmt: skip
 def _version(server: Server) -> None:
-    plain(server).version()
+    answer = server.get(*plain(server).path, "version", headers=PARQUET).require()
+    found = answer.headers.get("Delta-Table-Version", "")
+    if not found.isascii() or not found.isdigit():
+        raise Failed(f"Expected a number in the header Delta-Table-Version, found '{found}'.", answer)
 
 
 @check(
@@ -360,7 +364,7 @@ def _one_page(server: Server) -> None:
 def _unique_ids(server: Server) -> None:
     answer = partitioned(server).query({CAPABILITIES: f"{PARQUET[CAPABILITIES]};readerfeatures="})
     ids = ids_of(answer)
-    twice = next((one for one, following in zip(ids, ids[1:], strict=False) if one == following), None)
+    twice = next((one for one, following in itertools.pairwise(ids) if one == following), None)
     if twice is not None:
         raise Failed(f"Expected a different id for each file, found '{twice}' twice.", answer)
 
