@@ -28,6 +28,7 @@ from . import (
     broken_parquet,
     broken_queries,
     broken_time_travel,
+    broken_urls,
 )
 from .errors import ConfigError
 from .violations import VIOLATIONS
@@ -148,6 +149,7 @@ BROKEN = (
     broken_feeds,
     broken_queries,
     broken_directories,
+    broken_urls,
 )
 _BREAK = "break-"
 KINDS = {kind.name: kind for kind in FAULTS} | {

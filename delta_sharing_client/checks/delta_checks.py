@@ -235,7 +235,7 @@ def _actions(server: Server) -> None:
             raise Failed(problem, answer)
 
 
-@check("delta.path-is-url", Level.DELTA, "The path of each Delta action is a pre-signed URL.", _FILE)
+@check("delta.path-is-url", Level.DELTA, "The path of each Delta action is a pre-signed URL with https.", _FILE)
 def _path_is_url(server: Server) -> None:
     answer = readable(_offering(server)).query()
     for _, kind, action in single_actions(answer):

@@ -20,6 +20,7 @@ from delta_sharing_client.checks import (
     open_table_checks,
     parquet_checks,
     time_travel_checks,
+    url_checks,
 )
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
 from delta_sharing_client.checks.checked_server import Server
@@ -44,6 +45,7 @@ MODULES = (
     feed_checks,
     asynchronous_checks,
     directory_checks,
+    url_checks,
 )
 
 
