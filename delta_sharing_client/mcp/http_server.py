@@ -23,7 +23,7 @@ class Guard:
     """Passes requests that come from this machine and have ``token`` to ``app``, and refuses all others (ASGI)."""
 
     def __init__(self, app: App, port: int, token: str) -> None:
-        self._app, self._port, self._expected = app, port, f"Bearer {token}"
+        self._app, self._port, self._token = app, port, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request."""
@@ -34,13 +34,17 @@ class Guard:
         headers = Headers(scope["headers"])
         if (reason := foreign(headers, self._port, needs_origin=False)) is not None:
             await respond(send, 403, reason)
-        elif not is_equal(headers.only("authorization") or "", self._expected):
+        elif not self._is_allowed(headers.only("authorization") or ""):
             reason = "The header 'Authorization' must be 'Bearer' and the token that 'delta-sharing mcp' printed."
             await respond(send, 401, reason, {"www-authenticate": "Bearer"})
         else:
             # Nothing behind this sees the token.
             kept = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
             await self._app({**scope, "headers": kept}, receive, send)
+
+    def _is_allowed(self, authorization: str) -> bool:
+        scheme, _, token = authorization.partition(" ")
+        return scheme.lower() == "bearer" and is_equal(token.strip(), self._token)
 
 
 @contextlib.contextmanager

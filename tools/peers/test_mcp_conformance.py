@@ -101,8 +101,9 @@ def test_what_applies_passes(tmp_path: Path, version: str) -> None:
         # Older versions of the protocol have no extensions.
         for scenario in sorted(name for name in APPLY if version == VERSIONS[-1] or "sep-2640" not in name):
             out = tmp_path / scenario
-            arguments = ("--url", told["url"], "--scenario", scenario, "--spec-version", version, "-o", str(out))
-            shown = run("server", *arguments, token=token)
+            # The suite refuses a version for an extension.
+            which = () if "sep-2640" in scenario else ("--spec-version", version)
+            shown = run("server", "--url", told["url"], "--scenario", scenario, "-o", str(out), *which, token=token)
             if not (results := list(out.rglob("checks.json"))):
                 assert "not applicable" in shown, shown
                 continue

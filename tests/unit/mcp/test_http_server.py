@@ -97,6 +97,7 @@ def test_client_reads_skills_over_http(served: tuple[str, str]) -> None:
         ({"Authorization": "Bearer x{token}"}, 401),
         ({"Authorization": "{token}"}, 401),
         ({"Authorization": "Basic {token}"}, 401),
+        ({"Authorization": "bearer  {token}"}, 200),
         ({"Authorization": "Bearer {token} "}, 200),
         ({"Authorization": "Bearer \xe9"}, 401),
     ],
