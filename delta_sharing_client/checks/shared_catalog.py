@@ -33,11 +33,11 @@ class SharedCatalog:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The first segments of all paths."""
+        """The first segments of all paths. A catalog may have no prefix."""
         document = self.config().require().document()
-        prefix = (document.get("overrides") or {}).get("prefix") or (document.get("defaults") or {}).get("prefix")
+        prefix = (document.get("overrides") or {}).get("prefix") or (document.get("defaults") or {}).get("prefix") or ""
         if not isinstance(prefix, str):
-            raise Failed("Expected a 'prefix' in the configuration, found none.", self.config())
+            raise Failed(f"Expected text as the 'prefix' of the configuration, found {prefix!r}.", self.config())
         return ("v1", *(unquote(segment) for segment in prefix.split("/") if segment))
 
     def pages(self, *path: str, size: int | None = None) -> Iterator[Answer]:

@@ -128,6 +128,26 @@ def test_delta_format_is_not_offered_by_a_server_of_parquet_alone(
     assert {result.outcome for result in report.results} == {Outcome.NOT_OFFERED}
 
 
+def test_iceberg_catalog_may_have_no_prefix(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iceberg's own REST test server (1.10.1) has none."""
+    ask, prefix = Transport.ask, ""
+
+    def asked(self: Transport, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        nonlocal prefix
+        if request.path[:2] == ("v1", "namespaces"):
+            request = dataclasses.replace(request, path=("v1", *prefix.split("/"), *request.path[1:]))
+        response, body = ask(self, request, anonymous=anonymous)
+        if request.path == ("v1", "config") and response.status == 200:
+            document = json.loads(body)
+            prefix = document["overrides"].pop("prefix")
+            body = json.dumps(document).encode()
+        return response, body
+
+    monkeypatch.setattr(Transport, "ask", asked)
+    report = conformance(server.profile, only=["iceberg"])
+    assert {result.outcome for result in report.results} == {Outcome.HOLDS}
+
+
 def test_secrets_of_a_response_are_masked_wherever_it_ends() -> None:
     secret = "kY7" + "x" * 60
     body = json.dumps(
