@@ -165,7 +165,7 @@ export class Tree {
     try {
       const { found, left, failed, reason } = await ask("search", { text: words }, this.control.signal);
       if (this.words !== words) return;
-      this.reasons = new Map(found.map(([kind, path, columns]) => [JSON.stringify([kind, ...path]), columns.length ? columns.map(brief).join(", ") : "in the comment"]));
+      this.reasons = new Map(found.map(([kind, path, columns]) => [JSON.stringify([kind, ...path]), columns.map(brief).join(", ")]));
       this.update();
       const others = failed ? ` The columns of ${count(failed, "table")} were not searched: ${shown(reason)}` : "";
       this.found.textContent = (this.matches ? `${count(this.matches, "result")} in names, columns and comments.` : "No name, column or comment has this text.") + others;
@@ -193,7 +193,7 @@ export class Tree {
         for (const child of node.children || []) add(child);
         const isNamed = node.name.toLowerCase().includes(words);
         if (this.visible.length === at + 1 && !isNamed) this.visible.pop();
-      } else if (node.path.join(".").toLowerCase().includes(words) || this.reasons.has(keyOf(node))) {
+      } else if (this.isNamed(node) || this.reasons.has(keyOf(node))) {
         matches += 1;
         this.visible.push(node);
       }
@@ -203,6 +203,10 @@ export class Tree {
     this.found.textContent = words ? (matches ? `${count(matches, "name")} found` : "No name has this text.") : "";
     if (this.here && !this.visible.includes(this.here)) this.here = null;
     this.draw();
+  }
+
+  isNamed(node) {
+    return node.path.join(".").toLowerCase().includes(this.words);
   }
 
   height() {
@@ -238,7 +242,7 @@ export class Tree {
   row(node, at, height) {
     const isOpen = node.isFolder ? (this.words ? true : node.isOpen) : null;
     const siblings = node.parent ? node.parent.children : this.shares;
-    const why = this.words ? this.reasons.get(keyOf(node)) || "" : "";
+    const why = this.words && this.reasons.has(keyOf(node)) ? this.reasons.get(keyOf(node)) || (this.isNamed(node) ? "" : "in the comment") : "";
     const row = el(
       node.isFolder ? "div" : "a",
       {
