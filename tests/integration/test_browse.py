@@ -629,7 +629,7 @@ def test_command_prints_the_url_and_opens_it(
 
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", open_it)
-    monkeypatch.setattr(page_module, "wait", lambda ended: None)
+    monkeypatch.setattr(page_module.loopback, "wait", lambda ended: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     arguments = ["-p", str(serve_demo.profile_path), "browse"]
     assert main(arguments) == 0
