@@ -25,7 +25,10 @@ _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
+_OLD_BREAKS = re.compile("[\x85\u2028\u2029]")
 _BASES = {"0o": 8, "0x": 16}
+# JavaScript writes larger integers with an exponent.
+_MOST_EXACT = 2**53
 
 
 class ProviderYamlError(ValueError):
@@ -44,8 +47,12 @@ def parse(text: str) -> Any:
 def parse_json(text: str) -> Any:
     """Return the content of a YAML document as a JSON value, by the core schema of YAML 1.2: a date is text.
 
-    Raises ``ProviderYamlError`` as ``parse`` does, and for a scalar with a tag or a number that JSON does not have.
+    Raises ``ProviderYamlError`` as ``parse`` does, and for a scalar with a tag, a number that JSON does not have, a key
+    that is no text, and a line break of YAML 1.1 only.
     """
+    if found := _OLD_BREAKS.search(text):
+        # PyYAML would read it as the end of a line.
+        raise ProviderYamlError(f"it has the character U+{ord(found[0]):04X}")
     return _loaded(text, _JsonLoader)
 
 
@@ -107,22 +114,34 @@ class _JsonLoader(_Loader):
 
     def construct_scalar(self, node: Any) -> Any:
         text = super().construct_scalar(node)
-        if node in self._names:
-            # The names of a JSON object are text.
-            return node.value
-        if node.style is not None or text is None:
-            return text
-        if text in _BOOLEANS:
-            return _BOOLEANS[text]
-        if _INTEGER.fullmatch(text):
-            return int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
-        if not _FLOAT.fullmatch(text):
-            return text
-        number = math.inf if text[-1] in "fFnN" else float(text)
-        if math.isinf(number):
-            raise ProviderYamlError(f"it has the number {text[:_MOST_SHOWN]}, which JSON does not have")
-        return number
+        value = text if node.style is not None or text is None else _json_value(text)
+        return _json_name(value, node.value) if node in self._names else value
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         self._names.update(key for key, _ in node.value)
         return super().construct_mapping(node, deep=deep)
+
+
+def _json_value(text: str) -> Any:
+    """Return the value of a plain scalar (YAML 1.2, "Core Schema")."""
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
+    if not _FLOAT.fullmatch(text):
+        return text
+    number = math.inf if text[-1] in "fFnN" else float(text)
+    if math.isinf(number):
+        raise ProviderYamlError(f"it has the number {text[:_MOST_SHOWN]}, which JSON does not have")
+    return number
+
+
+def _json_name(value: Any, text: str) -> str:
+    """Return the name in a JSON object for a key, which is the same for all libraries."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and abs(value) <= _MOST_EXACT:
+        return str(value)
+    if not isinstance(value, str):
+        raise ProviderYamlError(f"it has the key '{text[:_MOST_SHOWN]}', which is no text")
+    return value
