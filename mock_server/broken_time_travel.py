@@ -50,6 +50,7 @@ def _called_changes_of_the_last_version(answer: Answer) -> None:
         lines = answer.lines
         for line in lines[2:]:
             line["add"]["version"] = _LAST
+            line["add"]["timestamp"] += 24 * 60 * 60 * 1000
         answer.lines = lines
 
 

@@ -27,6 +27,8 @@ from delta_sharing_client.redact import MASK, printable, safe_url, scrub
 ObjectT = TypeVar("ObjectT")
 # The statuses with which a server says that it has no such API.
 ABSENT = (404, 405, 501)
+# What reading a response raises that has another form than the specification says.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, OSError)
 MOST_TABLES = 50
 MOST_PAGES = 1000
 _MOST_FILE_BYTES = 64 * 1024 * 1024

@@ -23,7 +23,7 @@ from delta_sharing_client.checks import (
     url_checks,
 )
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
-from delta_sharing_client.checks.checked_server import Server
+from delta_sharing_client.checks.checked_server import MALFORMED, Server
 from delta_sharing_client.checks.conformance_report import ConformanceReport, Result, clean
 from delta_sharing_client.errors import AuthError, DeltaSharingError, NotFoundError, UsageError
 from delta_sharing_client.options import ReadOptions
@@ -141,7 +141,7 @@ def result_of(one: Check, server: Server) -> Result:
         return Result(one, Outcome.FAILS, clean(str(failure)), server.shown(answer) if answer else "")
     except DeltaSharingError as error:
         return Result(one, Outcome.FAILS, clean(str(error)), server.shown(server.latest) if server.latest else "")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except MALFORMED:
         # A response with another form than the check reads; the checks of forms say more.
         found = server.shown(server.latest) if server.latest else ""
         return Result(one, Outcome.FAILS, "The response does not have the form that the specification says.", found)

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, NotTestable
-from delta_sharing_client.checks.checked_server import Answer, Server
+from delta_sharing_client.checks.checked_server import MALFORMED, Answer, Server
 from delta_sharing_client.parquet.footer import Footer, parse_footer
 
 CAPABILITIES = "delta-sharing-capabilities"
+MOST_FILES = 10_000
 # What a client of everything says; servers refuse tables whose features a request does not name.
 FEATURES = (
     "deletionvectors,columnmapping,timestampntz,typewidening,typewidening-preview,variant,variant-preview,"
@@ -46,6 +47,14 @@ class SharedTable:
     def changes(self, headers: dict[str, str] = DELTA, **params: object) -> Answer:
         """Return the response of "Read Change Data Feed from a Table"."""
         return self.server.get(*self.path, "changes", headers=headers, params=params)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the table states more than ``MOST_FILES`` files, so that its responses would be long."""
+        answer = self.metadata()
+        lines = answer.lines() if answer.status == 200 else []
+        counts = [line["metaData"].get("numFiles") for line in lines if isinstance(line.get("metaData"), dict)]
+        return any(isinstance(count, int) and count > MOST_FILES for count in counts)
 
     def version(self) -> int:
         """Return the current version."""
@@ -105,14 +114,14 @@ def tables(server: Server) -> list[SharedTable]:
 
 def table_with(server: Server, need: str, fits: Callable[[SharedTable], object]) -> SharedTable:
     """Return the first table for which ``fits`` is true; ``NotTestable`` with ``need`` ("a table with two files") if
-    there is none. A table that the server does not serve as expected does not fit."""
+    there is none. A table that the server does not serve as expected, or with very many files, does not fit."""
 
     def find() -> SharedTable | None:
         for table in tables(server):
             try:
-                if fits(table):
+                if not table.is_large and fits(table):
                     return table
-            except (Failed, KeyError, TypeError, ValueError, AttributeError, IndexError):
+            except (Failed, *MALFORMED):
                 continue
         return None
 

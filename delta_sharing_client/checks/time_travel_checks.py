@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
-from collections.abc import Callable
 from typing import Any
 
-from delta_sharing_client.checks.check import Failed, Level, NotTestable, check
+from delta_sharing_client.checks.check import Failed, Level, check
 from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.listing_checks import difference
 from delta_sharing_client.checks.parquet_checks import ids_of, metadata_of
@@ -31,26 +29,39 @@ def _current(table: SharedTable) -> int:
     return int(table.query(PARQUET).require().headers["Delta-Table-Version"])
 
 
-def _changes(server: Server, version: int) -> list[dict[str, Any]]:
-    """Return the files that a version of the table added, from a query with startingVersion."""
-    table, _ = _earlier(server)
-    answer = table.query(PARQUET, startingVersion=version, endingVersion=version)
-    lines = answer.lines() if answer.status == 200 else []
-    found = [line["add"] for line in lines if "add" in line and line["add"].get("version") == version]
+def _added(table: SharedTable, version: int) -> list[dict[str, Any]]:
+    """Return the files that a version of the table added, from a query with startingVersion; at least one."""
+    answer = table.query(PARQUET, startingVersion=version, endingVersion=version).require()
+    lines = [line["add"] for line in answer.lines() if "add" in line]
+    found = [file for file in lines if file.get("version") == version]
     if not found:
-        raise NotTestable(
-            "The share would need a table in parquet format whose last two versions add files, for queries with "
-            "startingVersion."
-        )
+        raise Failed(f"Expected files that version {version} added, found none.", answer)
     return found
 
 
-def _time(server: Server) -> str:
-    """Return when the earlier version was made, in the format of the protocol."""
-    _, version = _earlier(server)
-    milliseconds = int(_changes(server, version)[0]["timestamp"])
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)
-    return f"{moment.isoformat(timespec='milliseconds' if milliseconds % 1000 else 'seconds')}Z"
+def _changed(server: Server) -> tuple[SharedTable, int]:
+    """Return such a table whose last version adds a file."""
+    need = "a table in parquet format whose history is shared, whose last version adds a file"
+
+    def fits(table: SharedTable) -> bool:
+        version = _current(table)
+        return bool(ids_of(table.query(PARQUET, version=version - 1)) and _added(table, version))
+
+    table = table_with(server, need, fits)
+    return table, _current(table) - 1
+
+
+def _timed(server: Server) -> tuple[SharedTable, int, list[str]]:
+    """Return such a table, and when its last two versions were made, in the format of the protocol."""
+    need = "a table in parquet format whose history is shared, whose last two versions add files and are a second apart"
+
+    def times(table: SharedTable) -> list[int]:
+        return [int(_added(table, _current(table) - back)[0]["timestamp"]) for back in (1, 0)]
+
+    table = table_with(server, need, lambda table: times(table)[1] - times(table)[0] >= 1000)
+    moments = [dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=time) for time in times(table)]
+    texts = [f"{each.isoformat(timespec='milliseconds' if each.microsecond else 'seconds')}Z" for each in moments]
+    return table, _current(table) - 1, texts
 
 
 def _require_files(answer: Answer, expected: Answer, told: str) -> None:
@@ -87,9 +98,9 @@ def _in_metadata(server: Server) -> None:
 
 @check("query.version", Level.PARQUET, "A query of a version has no files that were added later.", _BODY)
 def _as_of_version(server: Server) -> None:
-    table, version = _earlier(server)
+    table, version = _changed(server)
     answer = table.query(PARQUET, version=version)
-    later = {str(file["id"]) for file in _changes(server, version + 1)} & set(ids_of(answer))
+    later = {str(file["id"]) for file in _added(table, version + 1)} & set(ids_of(answer))
     if later:
         raise Failed(
             f"Expected no file that was added in version {version + 1} among the files of version {version}, found "
@@ -108,10 +119,10 @@ def _as_of_now(server: Server) -> None:
 
 @check("query.timestamp", Level.PARQUET, "A query of a timestamp has the files of the version of that time.", _BODY)
 def _as_of_timestamp(server: Server) -> None:
-    table, version = _earlier(server)
-    answer = table.query(PARQUET, timestamp=_time(server))
+    table, version, times = _timed(server)
+    answer = table.query(PARQUET, timestamp=times[0])
     expected = table.query(PARQUET, version=version)
-    _require_files(answer, expected, f"at {_time(server)} as with version={version}, which was made then")
+    _require_files(answer, expected, f"at {times[0]} as with version={version}, which was made then")
 
 
 @check("query.unknown-version", Level.PARQUET, "A query of a version that does not exist is refused.", _BODY)
@@ -125,9 +136,7 @@ def _unknown_version(server: Server) -> None:
 # --- metadata ---
 
 
-def _same_metadata(parameter: Callable[[Server], dict[str, object]], server: Server) -> None:
-    table, version = _earlier(server)
-    answer = table.metadata(PARQUET, **parameter(server))
+def _require_metadata(table: SharedTable, version: int, answer: Answer) -> None:
     found, expected = metadata_of(answer), metadata_of(table.query(PARQUET, version=version))
     for field in ("id", "schemaString", "partitionColumns"):
         if found.get(field) != expected.get(field):
@@ -137,12 +146,18 @@ def _same_metadata(parameter: Callable[[Server], dict[str, object]], server: Ser
             )  # fmt: skip
 
 
-check("metadata.version", Level.PARQUET, "The metadata of a version is that of a query of it.", _METADATA)(
-    functools.partial(_same_metadata, lambda server: {"version": _earlier(server)[1]})
-)
-check(
+@check("metadata.version", Level.PARQUET, "The metadata of a version is that of a query of it.", _METADATA)
+def _metadata_of_version(server: Server) -> None:
+    table, version = _earlier(server)
+    _require_metadata(table, version, table.metadata(PARQUET, version=version))
+
+
+@check(
     "metadata.timestamp", Level.PARQUET, "The metadata of a timestamp is that of the version of that time.", _METADATA
-)(functools.partial(_same_metadata, lambda server: {"timestamp": _time(server)}))
+)
+def _metadata_of_timestamp(server: Server) -> None:
+    table, version, times = _timed(server)
+    _require_metadata(table, version, table.metadata(PARQUET, timestamp=times[0]))
 
 
 @check(
@@ -150,8 +165,8 @@ check(
     "refused.", _METADATA,
 )  # fmt: skip
 def _exclusive(server: Server) -> None:
-    table, version = _earlier(server)
-    answer = table.metadata(PARQUET, version=version, timestamp=_time(server))
+    table, version, times = _timed(server)
+    answer = table.metadata(PARQUET, version=version, timestamp=times[0])
     if answer.status != 400:
         raise Failed(f"Expected status 400 for a version together with a timestamp, found {answer.status}.", answer)
 
@@ -159,10 +174,12 @@ def _exclusive(server: Server) -> None:
 # --- the version at a time ---
 
 
-def _version_from(server: Server, time: str) -> tuple[Answer, int]:
-    table, _ = _earlier(server)
-    answer = server.get(*table.path, "version", params={"startingTimestamp": time}).require()
-    return answer, int(answer.headers["Delta-Table-Version"])
+def _version_from(table: SharedTable, time: str) -> tuple[Answer, int]:
+    answer = table.server.get(*table.path, "version", params={"startingTimestamp": time}).require()
+    found = answer.headers.get("Delta-Table-Version", "")
+    if not found.isascii() or not found.isdigit():
+        raise Failed(f"Expected a number in the header Delta-Table-Version, found '{found}'.", answer)
+    return answer, int(found)
 
 
 @check(
@@ -170,15 +187,15 @@ def _version_from(server: Server, time: str) -> tuple[Answer, int]:
     "after this time.", _VERSION,
 )  # fmt: skip
 def _starting(server: Server) -> None:
-    _, version = _earlier(server)
-    answer, found = _version_from(server, _time(server))
-    if found != version:
-        raise Failed(f"Expected version {version}, made at {_time(server)}; found {found}.", answer)
+    table, version, times = _timed(server)
+    answer, found = _version_from(table, times[1])
+    if found != version + 1:
+        raise Failed(f"Expected version {version + 1}, made at {times[1]}; found {found}.", answer)
 
 
 @check("query-version.early-timestamp", Level.PARQUET, "A startingTimestamp may be before the first version.", _VERSION)
 def _early(server: Server) -> None:
-    _, version = _earlier(server)
-    answer, found = _version_from(server, "1970-01-01T00:00:00Z")
+    table, version = _earlier(server)
+    answer, found = _version_from(table, "1970-01-01T00:00:00Z")
     if found > version:
         raise Failed(f"Expected the first version for startingTimestamp in 1970, found {found}.", answer)
