@@ -214,8 +214,10 @@ def test_skill_is_formatted_and_runs_nothing(browser: Chromium, shared: Running,
     browser.click("button", "Show as text")
     assert browser.see(".look pre", "name: report") == SKILL
     browser.click("button", "Show as text")
-    browser.click("a", "the details")
+    browser.run("document.querySelector('.markdown a').focus()")
+    browser.press("Enter")
     browser.see(".markdown h4", "Details")
+    assert browser.run("document.activeElement.textContent") == "references/details.md"
     browser.click("a", "up", exact=True)
     browser.see(".markdown h4", "Reads the monthly report")
 

@@ -158,7 +158,11 @@ async function take(button, base, path) {
 // Shows one file; `linked(path)` makes the link to another one.
 function look(place, base, path, linked) {
   const result = el("div");
-  place.replaceChildren(el("h3", { tabindex: "-1" }, el("bdi", { title: hint(path) }, brief(path))), result);
+  const title = el("h3", { tabindex: "-1" }, el("bdi", { title: hint(path) }, brief(path)));
+  // A link in the file shown before is removed with it.
+  const isLeft = place.contains(document.activeElement);
+  place.replaceChildren(title, result);
+  if (isLeft) title.focus();
   place.scrollIntoView({ block: "nearest" });
   const load = (agreed) => fill(result, "Reading the file", async (signal) => {
     const told = await ask("look", { ...base, path, agreed }, signal);

@@ -83,7 +83,7 @@ function start(told) {
   return [
     el("h2", {}, "What is shared with you"),
     ...told.shares.map((share) => el("section", {}, el("h3", {}, el("button", { type: "button", class: "link", onclick: () => { tree.openShare(share.name); choosing(true); } }, el("bdi", {}, brief(share.name)))), comment(share.comment))),
-    el("p", { class: "soft" }, "Choose a table, volume, model or skill in the tree; '/' goes to the filter, arrows move, Enter opens."),
+    el("p", { class: "soft" }, "Choose a table, volume, model or skill in the tree; '/' goes to the search, arrows move, Enter opens."),
     expires,
   ].filter(Boolean);
 }
