@@ -48,7 +48,7 @@ def parse_json(text: str) -> Any:
     """Return the content of a YAML document as a JSON value, by the core schema of YAML 1.2: a date is text.
 
     Raises ``ProviderYamlError`` as ``parse`` does, and for a scalar with a tag, a number that JSON does not have, a key
-    that is no text, and a line break of YAML 1.1 only.
+    that is no text, a line break of YAML 1.1 only, and half of a surrogate pair.
     """
     if found := _OLD_BREAKS.search(text):
         # PyYAML would read it as the end of a line.
@@ -113,6 +113,7 @@ class _JsonLoader(_Loader):
         return super().compose_node(parent, index)
 
     def construct_scalar(self, node: Any) -> Any:
+        node.value = _unicode(node.value)
         text = super().construct_scalar(node)
         value = text if node.style is not None or text is None else _json_value(text)
         return _json_name(value, node.value) if node in self._names else value
@@ -145,3 +146,11 @@ def _json_name(value: Any, text: str) -> str:
     if not isinstance(value, str):
         raise ProviderYamlError(f"it has the key '{text[:_MOST_SHOWN]}', which is no text")
     return value
+
+
+def _unicode(text: str) -> str:
+    """Return text in which escapes of surrogate pairs, as JSON writes them, are characters."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise ProviderYamlError("it has half of a surrogate pair, which is no character") from None

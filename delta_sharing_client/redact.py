@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 MASK = "***"
 
 # The query string of a pre-signed URL is a credential, and so is the user info in a URL.
-_QUERY = re.compile(r"(https?://[^\s\"'?#<>]+)[?#][^\s\"'<>]*")
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _USERINFO = re.compile(r"(https?://)[^\s/@\"']+@")
 _URL = re.compile(r"https?://[^\s\"'<>]+")
 # Some storage services put a signature into the path. Names of files and partitions do not match: they have dots, the
@@ -21,7 +21,19 @@ _SIGNED_SEGMENT = re.compile(
     r"(?<=/)(?=[^/.?#]*\d)(?![0-9a-fA-F-]{36}(?:[/?#]|$))[\w%+=~:;,$!*()@&-]{32,}(?=[/?#]|[.,;:)]*$)"
 )
 # JSON Web Tokens (RFC 7519) are always credentials: a JSON object in Base64, and up to four more parts.
-_JWT = re.compile(r"\beyJ[\w-]{6,}(?:\.[\w-]*){2,4}")
+# Each part is found once, because servers choose the texts: an expression for the whole takes quadratic time.
+_HEADER = re.compile(r"(?<![\w-])[\w-]{9,}(?=\.[\w-]*\.)")
+_HEADER_START = re.compile(r"\beyJ(?=[\w-]{6})")
+_PARTS = re.compile(r"(?:\.[\w-]*){2,4}")
+# A field of JSON whose name says that its value is secret, also if the text ends in the value. A page token is none.
+_SECRET_FIELD = re.compile(
+    r'("(?!nextPageToken")[^"]{0,80}?(?:token|secret|sas|(?:access|account|api|private)[-_]?key|connection-string|password|'
+    r"signature|credential(?!s)|authorization)[^\"]{0,80}\"\s*:\s*)"
+    r'(?:"(?:[^"\\]|\\.)*\\?(?:"|\Z)|\[[^\]]*(?:\]|\Z)|\{[^{}]*(?:\}|\Z))',
+    re.IGNORECASE,
+)
+# Escapes of printable ASCII in JSON, but for quotes and backslashes: some servers write '\/' and '\u003d' in URLs.
+_JSON_ESCAPE = re.compile(r"\\(?:/|u00(?!22|5[cC])([2-7][0-9a-fA-F]))")
 # A key of this process and its forks, independent of PYTHONHASHSEED, so that a hash reveals nothing about the text.
 _HASH_KEY = os.urandom(16)
 # Characters that a terminal executes (C0, DEL, C1), that change the text direction, that end a line invisibly, or that
@@ -91,7 +103,17 @@ def safe_url(url: str) -> str:
 
 
 def _without_signature(text: str) -> str:
-    return _SIGNED_SEGMENT.sub(MASK, _JWT.sub(MASK, text))
+    return _SIGNED_SEGMENT.sub(MASK, _without_jwt(text))
+
+
+def _without_jwt(text: str) -> str:
+    kept, at = [], 0
+    for header in _HEADER.finditer(text):
+        start, parts = _HEADER_START.search(header[0]), _PARTS.match(text, header.end())
+        if header.start() >= at and start is not None and parts is not None:
+            kept += [text[at : header.start() + start.start()], MASK]
+            at = parts.end()
+    return "".join((*kept, text[at:]))
 
 
 def shown(value: object, expected: str) -> str:
@@ -110,13 +132,21 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     Use it for messages of servers and other libraries (urllib3, pyarrow, Spark) before they go into an error or a log.
     """
     if "://" in text:
-        text = _USERINFO.sub(rf"\1{MASK}@", _QUERY.sub(rf"\1?{MASK}", text))
+        text = _URL.sub(lambda url: _QUERY.sub(f"?{MASK}", url.group()), text)
+        text = _USERINFO.sub(rf"\1{MASK}@", text)
         text = _URL.sub(lambda url: _without_signature(url.group()), text)
-    text = _JWT.sub(MASK, text)
+    text = _without_jwt(text)
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
     return text
+
+
+def scrub_json(text: str, secrets: Iterable[str] = ()) -> str:
+    """Mask what ``scrub`` masks in ``text``, which may be (a part of) JSON, and fields whose names say that they are
+    secret. Escapes of printable characters are resolved."""
+    text = _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else "/", text)
+    return _SECRET_FIELD.sub(rf'\1"{MASK}"', scrub(text, secrets))
 
 
 def printable(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -22,7 +21,7 @@ from delta_sharing_client.http.sessions import Sessions
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import Profile
 from delta_sharing_client.protocol.transport import Request, Transport
-from delta_sharing_client.redact import MASK, printable, safe_url, scrub
+from delta_sharing_client.redact import printable, safe_url, scrub_json
 
 ObjectT = TypeVar("ObjectT")
 # The statuses with which a server says that it has no such API.
@@ -34,10 +33,6 @@ MOST_PAGES = 1000
 _MOST_FILE_BYTES = 64 * 1024 * 1024
 _MOST_SHOWN = 1000
 _MOST_MASKED = 256 * 1024
-_SECRET_FIELD = re.compile(
-    r'("(?!nextPageToken")[^"]*(?:token|secret|sas|access-?key|password|signature)[^"]*"\s*:\s*)"(?:[^"\\]|\\.)*\\?(?:"|\Z)',
-    re.IGNORECASE,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,15 +88,11 @@ class Answer:
         """Return request and response as text for people, with secrets masked and the body shortened."""
         told = (f"{name}: {value}" for name, value in self.headers.items() if name.lower() in _TOLD_HEADERS)
         # Masked before it is cut, so that no part of a secret is left.
-        body = _masked(self.body[:_MOST_MASKED].decode("utf-8", "replace"), secrets)
+        body = scrub_json(self.body[:_MOST_MASKED].decode("utf-8", "replace"), secrets)
         body = f"{body[:_MOST_SHOWN]}..." if len(body) > _MOST_SHOWN else body
-        lines = [f"> {_masked(self.asked, secrets)}", f"< {self.status}"]
-        lines += (f"< {_masked(line, secrets)}" for line in (*told, *body.splitlines()))
+        lines = [f"> {scrub_json(self.asked, secrets)}", f"< {self.status}"]
+        lines += (f"< {scrub_json(line, secrets)}" for line in (*told, *body.splitlines()))
         return "\n".join(map(printable, lines))
-
-
-def _masked(text: str, secrets: list[str]) -> str:
-    return _SECRET_FIELD.sub(rf'\1"{MASK}"', scrub(text, secrets))
 
 
 _TOLD_HEADERS = frozenset(
@@ -139,6 +130,10 @@ class Server:
     def shown(self, answer: Answer) -> str:
         """Return request and response as text for people, with secrets masked."""
         return answer.shown(self._transport.secrets())
+
+    def told(self, reason: object) -> str:
+        """Return a reason, which may contain values of a response, on one line and with secrets masked."""
+        return printable(" ".join(scrub_json(str(reason), self._transport.secrets()).split()))
 
     # --- requests ---
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from delta_sharing_client import __version__
 from delta_sharing_client.checks.check import Check, Level, Outcome
-from delta_sharing_client.redact import printable
 
 # What XML 1.0 allows in no form, section 2.2.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -173,8 +172,3 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85em }}
 <table><thead><tr><th>Outcome<th>Check<th>Requirement<th>Found</thead><tbody>{rows}</tbody></table>
 </html>
 """
-
-
-def clean(text: str) -> str:
-    """Return text of a server as a report may contain it: on one line, without control characters."""
-    return printable(" ".join(text.split()))

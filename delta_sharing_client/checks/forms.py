@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from delta_sharing_client import optional
+from delta_sharing_client.redact import scrub_json
 
 _BASE = "urn:delta-sharing"
 
@@ -63,7 +64,9 @@ def problem(document: object, name: str, counts: Callable[[str, str], bool] = la
     if error.validator == "required":
         missing = [field for field in error.validator_value if field not in error.instance]
         return f"Expected {', '.join(missing)} in {place or 'the document'}, found none."
-    value = json.dumps(error.instance)
+    # Masked before it is cut, so that no part of a secret is left.
+    name = json.dumps(next((part for part in reversed(error.path) if isinstance(part, str)), "")) + ": "
+    value = scrub_json(name + json.dumps(error.instance)).removeprefix(name)
     shown = value if len(value) <= 80 else f"{value[:80]}..."
     return f"Expected {_expected(error)} as {place or 'the document'}, found {shown}."
 

@@ -24,7 +24,7 @@ from delta_sharing_client.checks import (
 )
 from delta_sharing_client.checks.check import CHECKS, Check, Failed, Level, NotOffered, NotTestable, Outcome
 from delta_sharing_client.checks.checked_server import MALFORMED, Server
-from delta_sharing_client.checks.conformance_report import ConformanceReport, Result, clean
+from delta_sharing_client.checks.conformance_report import ConformanceReport, Result
 from delta_sharing_client.errors import AuthError, DeltaSharingError, NotFoundError, UsageError
 from delta_sharing_client.options import ReadOptions
 from delta_sharing_client.protocol.profile import Profile, ProfileSource
@@ -133,14 +133,14 @@ def result_of(one: Check, server: Server) -> Result:
     try:
         one.run(server)
     except NotOffered as told:
-        return Result(one, Outcome.NOT_OFFERED, clean(str(told)))
+        return Result(one, Outcome.NOT_OFFERED, server.told(told))
     except NotTestable as told:
-        return Result(one, Outcome.NOT_TESTABLE, clean(str(told)))
+        return Result(one, Outcome.NOT_TESTABLE, server.told(told))
     except Failed as failure:
         answer = failure.answer or server.latest
-        return Result(one, Outcome.FAILS, clean(str(failure)), server.shown(answer) if answer else "")
+        return Result(one, Outcome.FAILS, server.told(failure), server.shown(answer) if answer else "")
     except DeltaSharingError as error:
-        return Result(one, Outcome.FAILS, clean(str(error)), server.shown(server.latest) if server.latest else "")
+        return Result(one, Outcome.FAILS, server.told(error), server.shown(server.latest) if server.latest else "")
     except MALFORMED:
         # A response with another form than the check reads; the checks of forms say more.
         found = server.shown(server.latest) if server.latest else ""

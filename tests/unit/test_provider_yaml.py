@@ -124,6 +124,7 @@ def test_json_is_read_as_json(value: Any) -> None:
         ("a:\nb: ~\nc: null\nd: 'null'", {"a": None, "b": None, "c": None, "d": "null"}),
         ("1: a\nTrue: b\n0x10: c\n'1.0': d", {"1": "a", "true": "b", "16": "c", "1.0": "d"}),
         ("- [1, {a: [2]}]", [[1, {"a": [2]}]]),
+        ('"\\ud83d\\ude00": "\\ud83d\\ude00"', {"\U0001f600": "\U0001f600"}),
     ],
 )
 def test_scalars_are_values_of_json(text: str, value: Any) -> None:
@@ -152,6 +153,10 @@ def test_scalars_are_values_of_json(text: str, value: Any) -> None:
         "~: a",
         "12345678901234567890: a",
         "1: a\n'1': b",
+        # Text that no JSON in UTF-8 can have.
+        'a: "\\ud800"',
+        'a: ["x\\udc00y"]',
+        '"\\udfff": a',
     ],
 )
 def test_what_json_lacks_is_refused(text: str) -> None:

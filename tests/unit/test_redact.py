@@ -9,7 +9,8 @@ import pickle
 import pytest
 
 from delta_sharing_client.errors import DeltaSharingError
-from delta_sharing_client.redact import Secret, printable, safe_url, scrub
+from delta_sharing_client.redact import Secret, printable, safe_url, scrub, scrub_json
+from tests.time_limits import SOON, Stopwatch
 
 
 def test_secret_is_never_shown_and_compares_by_value():
@@ -161,3 +162,45 @@ def test_jwt_is_masked_everywhere(token: str) -> None:
 @pytest.mark.parametrize("name", ["part-00000-eyJ.c000.snappy.parquet", "eyJournal.parquet", "keyJson12345.a.b"])
 def test_names_that_resemble_a_jwt_are_not_masked(name: str) -> None:
     assert scrub(f"https://host/{name}") == f"https://host/{name}"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "-eyJ",
+        "http://",
+        "token",
+        '"token":{',
+        '"sasToken":["',
+        "/1",
+        "eyJaaaaaa.",
+        "https://h/a1?",
+        '"secret',
+        "\\u003d",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "https://host/", '"token', "eyJabcdefghi"])
+def test_masking_takes_time_in_proportion_to_a_text(part: str, before: str) -> None:
+    text = before + part * (200_000 // len(part))
+    clock = Stopwatch()
+    scrub_json(text, ["planted"])
+    assert clock.within(SOON)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"url":"https:\/\/host\/f.parquet?sig=planted"}',
+        r'{"url":"https://host/f.parquet\u003fsig\u003dplanted\u0026x\u003dplanted"}',
+        r'{"message":"no \u0070lanted"}',
+        '{"a":{"sasToken":["planted"]}}',
+        '{"a":{"sasToken": {"value": "planted"}}}',
+        '{"adls.account-key.a":"planted","credential":"id:planted","header.Authorization":"Basic planted"}',
+        '{"secretAccessKey":"plant\\"ed planted',
+    ],
+)
+def test_secrets_in_json_are_masked(text: str) -> None:
+    shown = scrub_json(text, ["planted"] if "message" in text else [])
+    assert "planted" not in shown
+    assert "***" in shown
+    assert scrub_json('{"nextPageToken":"abc"}') == '{"nextPageToken":"abc"}'
