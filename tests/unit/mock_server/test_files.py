@@ -31,18 +31,6 @@ def content(url: str, tables: Path) -> bytes:
     return (tables / "plain" / "/".join(urlsplit(url).path.split("/")[3:])).read_bytes()
 
 
-def test_whole_file_is_served_with_length_and_etag(api: Api, url: str, content: bytes) -> None:
-    response = api.fetch(url)
-    assert response.status_code == 200
-    assert response.content == content
-    assert response.headers["accept-ranges"] == "bytes"
-    head = requests.head(url)
-    assert head.status_code == 200
-    assert head.content == b""
-    assert head.headers["content-length"] == str(len(content))
-    assert head.headers["etag"] == response.headers["etag"]
-
-
 def test_url_gives_access_only_to_its_file(api: Api) -> None:
     first, second = api.query("plain").urls
     mixed = second.split("?")[0] + "?" + first.split("?")[1]
