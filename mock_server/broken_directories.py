@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .violations import TABLE, Answer, spoils
+from .violations import TABLE, Answer, Asked, misreads, spoils
 
 _API = f"{TABLE}/temporary-table-credentials"
 _KEYS = {"accessKeyId": "simulated", "secretAccessKey": "simulated", "sessionToken": "simulated"}
@@ -62,7 +62,20 @@ def _without_location(answer: Answer) -> None:
 
 @spoils("directory.other-location", _API, "POST", statuses=(400,))
 def _credentials_for_everything(answer: Answer) -> None:
-    answer.status = 200
+    if isinstance(answer.asked.document["location"], str):
+        answer.status = 200
+
+
+@misreads("directory.malformed", _API, "POST")
+def _number_as_no_location(asked: Asked) -> None:
+    if asked.body and not isinstance(asked.document.get("location", ""), str):
+        asked.document = {}
+
+
+@spoils("access-modes.url", "/tables/orders/query", "POST")
+def _no_such_api(answer: Answer) -> None:
+    if answer.format == "delta" and answer.asked.document == {"limitHint": 1}:
+        answer.status = 501
 
 
 @spoils("directory.log", _API, "POST")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .violations import Answer, Asked, misreads, spoils
+from .violations import TABLE, Answer, Asked, misreads, spoils
 
 Lines = list[dict[str, Any]]
 
@@ -67,10 +67,20 @@ def _other_header(answer: Answer) -> None:
 
 
 def _far_version(answer: Answer) -> None:
-    if _wants_protocols(answer.asked):
+    if answer.format == "delta" and _wants_protocols(answer.asked):
         lines = answer.lines
         lines[0]["protocol"]["version"] = 1000
         answer.lines = lines
+
+
+def _second_protocol(answer: Answer) -> None:
+    if answer.format == "parquet" and _wants_protocols(answer.asked):
+        answer.lines = [*answer.lines, answer.lines[0]]
+
+
+def _cut_before_the_end(answer: Answer) -> None:
+    if _is_range(answer.asked) and "includeendstreamaction=true" in answer.headers["delta-sharing-capabilities"]:
+        answer.lines = answer.lines[:-1]
 
 
 for _name, _method, _end in (("feed", "GET", "changes"), ("stream", "POST", "query")):
@@ -92,6 +102,44 @@ for _name, _method, _end in (("feed", "GET", "changes"), ("stream", "POST", "que
         _spoil(lambda lines: lines[0]["protocol"].update(version=0))
     )
 
+    spoils(f"{_name}.parquet-protocol", _readings, _method)(_second_protocol)
+    spoils(f"{_name}.end-of-stream", _orders, _method)(_cut_before_the_end)
+
+
+for _name, _value in (("version", "first"), ("timestamp", "yesterday")):
+
+    @misreads(f"feed.malformed-{_name}", "/tables/orders/changes")
+    def _invalid_value_is_zero(asked: Asked, value: str = _value) -> None:
+        if value in asked.query.values():
+            asked.query = {"startingVersion": "0"}
+
+
+def _with_status(status: int) -> Callable[[Answer], None]:
+    def spoil(answer: Answer) -> None:
+        answer.status = status
+
+    return spoil
+
+
+spoils("feed.unknown", f"{TABLE}/changes", statuses=(404,))(_with_status(400))
+spoils("feed.token", f"{TABLE}/changes", statuses=(401,))(_with_status(403))
+
+
+@spoils("feed.content-type", "/tables/orders/changes")
+def _text(answer: Answer) -> None:
+    answer.headers["content-type"] = "text/plain"
+
+
+@spoils("feed.file-id-hash", "/tables/orders/changes")
+def _as_requested(answer: Answer) -> None:
+    if "fileidhash" in answer.headers:
+        answer.headers["fileidhash"] = answer.asked.headers["fileidhash"]
+
+
+def _number(asked: Asked, name: str, default: int) -> int:
+    text = asked.query.get(name, "")
+    return int(text) if text.isdigit() else default
+
 
 @misreads("feed.needs-a-start", "/tables/orders/changes")
 def _start_by_default(asked: Asked) -> None:
@@ -101,13 +149,13 @@ def _start_by_default(asked: Asked) -> None:
 
 @misreads("feed.end-before-start", "/tables/orders/changes")
 def _no_end_before_the_start(asked: Asked) -> None:
-    if int(asked.query.get("endingVersion", 1000)) < int(asked.query.get("startingVersion", 0)) < 1000:
+    if _number(asked, "endingVersion", 1000) < _number(asked, "startingVersion", 0) < 1000:
         del asked.query["endingVersion"]
 
 
 @misreads("feed.start-after-latest", "/tables/orders/changes")
 def _start_of_today(asked: Asked) -> None:
-    if int(asked.query.get("startingVersion", 0)) > 1000:
+    if _number(asked, "startingVersion", 0) > 1000:
         asked.query["startingVersion"] = "0"
 
 

@@ -160,6 +160,16 @@ def _reader_features(server: Server) -> None:
             )
 
 
+@check(
+    "delta.features-are-listed", Level.DELTA,
+    "The protocol of a table with deletion vectors lists this reader feature.", f"{_LOG}, Deletion Vectors",
+)  # fmt: skip
+def _features_are_listed(server: Server) -> None:
+    table = _with_vectors(server)
+    if "deletionVectors" not in (table.protocol.get("readerFeatures") or ()):
+        raise Failed("Expected the reader feature deletionVectors in the protocol, found none.", table.metadata())
+
+
 # === Formats ===
 
 
@@ -180,6 +190,22 @@ def _missing_features(server: Server) -> None:
             f"{answer.status}.",
             answer,
         )
+
+
+def _advanced(server: Server) -> SharedTable:
+    return table_with(
+        server, "a table with deletion vectors or column mapping",
+        lambda table: table.files() and {"deletionVectors", "columnMapping"} & set(table.protocol["readerFeatures"]),
+    )  # fmt: skip
+
+
+@check(
+    "delta.features-case", Level.DELTA, "The names in readerfeatures are case-insensitive.",
+    f"{_SPEC}, Delta Sharing Capabilities Header",
+)  # fmt: skip
+def _features_case(server: Server) -> None:
+    for spelling in (FEATURES.lower(), FEATURES.upper()):
+        _advanced(server).query({CAPABILITIES: f"responseformat=delta;readerfeatures={spelling}"}).require()
 
 
 @check(
@@ -297,6 +323,23 @@ def _stats(server: Server) -> None:
         for name in _BOUNDS:
             if not isinstance(stats.get(name) or {}, dict):
                 raise Failed(f"Expected an object with columns as {name} in stats.", table.query())
+
+
+@check(
+    "delta.table-size", Level.DELTA,
+    "The numFiles and size of the metadata, if they are stated, are those of the table's files.",
+    f"{_SPEC}, Metadata in Delta Format",
+)  # fmt: skip
+def _table_size(server: Server) -> None:
+    table = readable(server)
+    stated = table.query().lines()[1]["metaData"]
+    files = [action for _, action in _adds(table)]
+    facts = {"numFiles": len(files), "size": sum(int(action["size"]) for action in files)}
+    if not facts.keys() & stated.keys():
+        raise NotTestable("The metadata would need numFiles or size, which are optional.")
+    for name, expected in facts.items():
+        if stated.get(name, expected) != expected:
+            raise Failed(f"Expected the {name} {expected} of the files, found {stated[name]}.", table.query())
 
 
 # === Column mapping ===

@@ -61,6 +61,18 @@ def _require_location(table: SharedTable, location: str | None, expected: str) -
 
 
 @check(
+    "access-modes.url", Level.DELTA, "A table with the access mode 'url' is served by queries.",
+    "Delta Sharing Protocol, Metadata",
+)  # fmt: skip
+def _url_access(server: Server) -> None:
+    table = table_with(
+        server, "a table with the access mode 'url'",
+        lambda table: "url" in _described(table)["accessModes"] and table.metadata().status == 200,
+    )  # fmt: skip
+    table.query(limitHint=1).require()
+
+
+@check(
     "directory.location", Level.DIRECTORY, "The metadata of a table with the access mode 'dir' has its location.",
     "Delta Sharing Protocol, Metadata; Metadata in Delta Format",
 )  # fmt: skip
@@ -143,6 +155,12 @@ def _other_location(server: Server) -> None:
     answer = _ask(table, around)
     if answer.status < 400 or answer.status in ABSENT:
         raise Failed(f"Expected a refusal of '{around}' (status 400 or 403), found status {answer.status}.", answer)
+
+
+@check("directory.malformed", Level.DIRECTORY, "A location that is no string is a 400.", _SECTION)
+def _malformed(server: Server) -> None:
+    table = _table(server)
+    table.server.post(*table.path, _API, body={"location": 5}).conforms("Error", status=400)
 
 
 @check("directory.token", Level.DIRECTORY, "A request without a token is a 401, with errorCode and message.", _SECTION)

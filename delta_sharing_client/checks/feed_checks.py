@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from delta_sharing_client.checks import forms
+from delta_sharing_client.checks.asset_checks import NO_SUCH_NAME
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
 from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.shared_tables import (
+    CAPABILITIES,
     DELTA,
     PARQUET,
     SharedTable,
@@ -215,11 +217,29 @@ def _historical_protocol(api: Api, server: Server) -> None:
             )
 
 
+def _parquet_protocol(api: Api, server: Server) -> None:
+    wanted: object = "true" if api is FEED else True
+    _require_one_protocol(api.range(server, PARQUET).answer(includeHistoricalProtocol=wanted))
+
+
 def _no_historical_protocol(api: Api, server: Server) -> None:
-    answer = api.range(server).answer()
+    _require_one_protocol(api.range(server).answer())
+
+
+def _require_one_protocol(answer: Answer) -> None:
     lines = [line["protocol"] for line in answer.require().lines() if "protocol" in line]
     if len(lines) != 1 or "version" in lines[0]:
         raise Failed("Expected one protocol without a version, found more.", answer)
+
+
+def _end_of_stream(api: Api, server: Server) -> None:
+    found = api.range(server)
+    wanted = f"{DELTA[CAPABILITIES]};includeendstreamaction=true"
+    answer = dataclasses.replace(found, headers={CAPABILITIES: wanted}).answer().require()
+    if "includeendstreamaction=true" not in answer.headers.get(CAPABILITIES, "").lower().replace(" ", ""):
+        raise NotOffered("The server promises no EndStreamAction.")
+    if "endStreamAction" not in answer.lines()[-1]:
+        raise Failed("Expected an EndStreamAction as the last line, as the header says; found none.", answer)
 
 
 _PROTOCOLS = f"{_SPEC}, Protocol in Delta Format"
@@ -241,6 +261,10 @@ _ROWS: tuple[tuple[str, str, str, Callable[[Api, Server], None]], ...] = (
      _historical_protocol),
     ("no-historical-protocol", "Without includeHistoricalProtocol, there is one protocol, and it states no version.",
      _PROTOCOLS, _no_historical_protocol),
+    ("parquet-protocol", "In parquet format, includeHistoricalProtocol is ignored: there is one protocol.",
+     "{section}", _parquet_protocol),
+    ("end-of-stream", "If the response header has includeEndStreamAction=true, the last line is an EndStreamAction.",
+     f"{_SPEC}, includeEndStreamAction", _end_of_stream),
 )  # fmt: skip
 for _api in (FEED, STREAM):
     for _suffix, _statement, _section, _run in _ROWS:
@@ -262,6 +286,52 @@ def _require_refusal(answer: Answer, what: str) -> None:
 @check("feed.needs-a-start", Level.FEED, "A request without a start is a 400.", _FEED)
 def _needs_a_start(server: Server) -> None:
     FEED.range(server).table.changes().conforms("Error", status=400)
+
+
+def _malformed(parameters: dict[str, object], server: Server) -> None:
+    FEED.range(server).table.changes(DELTA, **parameters).conforms("Error", status=400)
+
+
+for _name, _value in (("startingVersion", "first"), ("startingTimestamp", "yesterday")):
+    check(
+        f"feed.malformed-{'version' if _value == 'first' else 'timestamp'}", Level.FEED,
+        f"A request with an invalid {_name} is a 400.", f"{_FEED}; Timestamp Format",
+    )(functools.partial(_malformed, {_name: _value}))  # fmt: skip
+
+
+@check("feed.unknown", Level.FEED, "The feed of an unknown table is a 404.", _FEED)
+def _unknown(server: Server) -> None:
+    share, schema, _ = FEED.range(server).table.names
+    SharedTable(server, share, schema, NO_SUCH_NAME).changes(startingVersion=0).conforms("Error", status=404)
+
+
+@check("feed.token", Level.FEED, "A request without a token is a 401, with errorCode and message.", _FEED)
+def _token(server: Server) -> None:
+    path = (*FEED.range(server).table.path, "changes")
+    server.get(*path, params={"startingVersion": 0}, anonymous=True).conforms("Error", status=401)
+
+
+@check("feed.content-type", Level.FEED, "The content type of a feed is application/x-ndjson.", _FEED)
+def _content_type(server: Server) -> None:
+    answer = FEED.range(server).answer()
+    found = answer.headers.get("Content-Type", "")
+    if found.partition(";")[0].strip().lower() != "application/x-ndjson":
+        raise Failed(f"Expected the content type application/x-ndjson, found '{found}'.", answer)
+
+
+@check(
+    "feed.file-id-hash", Level.FEED,
+    "The response has the header fileidhash of the request, in lower case; an unsupported value is a 400.",
+    f"{_SPEC}, File ID Hash Header",
+)  # fmt: skip
+def _file_id_hash(server: Server) -> None:
+    found = FEED.range(server)
+    answer = dataclasses.replace(found, headers={**DELTA, "fileidhash": "Delta"}).answer()
+    if answer.status == 200 and "fileidhash" not in answer.headers:
+        raise NotOffered("The server ignores the header fileidhash.")
+    if answer.require().headers["fileidhash"] != "delta":
+        raise Failed(f"Expected 'delta' in the header fileidhash, found '{answer.headers['fileidhash']}'.", answer)
+    dataclasses.replace(found, headers={**DELTA, "fileidhash": "crc32"}).answer().conforms("Error", status=400)
 
 
 @check("feed.end-before-start", Level.FEED, "A range that ends before it starts is refused.", _FEED)
