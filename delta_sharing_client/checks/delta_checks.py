@@ -332,6 +332,9 @@ def _stats(server: Server) -> None:
 )  # fmt: skip
 def _table_size(server: Server) -> None:
     table = readable(server)
+    last = table.query().lines()[-1]
+    if "nextPageToken" in last.get("endStreamAction", {}):
+        raise NotTestable("The table would need to have all of its files in one page.")
     stated = table.query().lines()[1]["metaData"]
     files = [action for _, action in _adds(table)]
     facts = {"numFiles": len(files), "size": sum(int(action["size"]) for action in files)}
