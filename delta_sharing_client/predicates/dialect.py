@@ -6,15 +6,15 @@ in text: conditions of ``ds.col``, tuples and engines have one meaning, as have 
 
 from __future__ import annotations
 
+import decimal
 import re
 
 import pyarrow as pa
 
 from delta_sharing_client.errors import UsageError
-from delta_sharing_client.predicates.functions import ROWS
 from delta_sharing_client.predicates.tree import Call, Column, Literal, Operand
 from delta_sharing_client.predicates.value_kinds import Kind, describe, kind_of
-from delta_sharing_client.predicates.values import Clock, Moment, Zone, as_float, format_value, is_number
+from delta_sharing_client.predicates.values import Clock, Moment, Zone, as_double, as_float, format_value
 
 _IN_UTC = re.compile(r"(?:Z|UTC|GMT|UT|[+-]00?(?::?00)?)\s*\Z", re.IGNORECASE)
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -44,8 +44,8 @@ def check_zone(text: str, moment: Moment) -> None:
 
 
 def check_comparison(left: Operand, right: Operand) -> None:
-    """Refuse a comparison of two bound operands, one of them from SQL text, if DuckDB rounds a side."""
-    if not (_is_sql(left) or _is_sql(right)):
+    """Refuse a comparison of two bound operands from SQL text if DuckDB rounds a side. ``left`` is not a constant."""
+    if not _is_sql(left):
         return
     for side, other in ((left, right), (right, left)):
         if _is_float(side) and _is_rounded_to_float(other):
@@ -53,16 +53,16 @@ def check_comparison(left: Operand, right: Operand) -> None:
                 f"DuckDB rounds {_named(other)} to a float, Spark compares doubles. Write CAST({side} AS DOUBLE) for"
                 f" {_named(side)}."
             )
-        value = other.value if isinstance(other, Literal) else None
-        if isinstance(value, (Moment, Clock)) and value.nanoseconds % 1000 and not _has_nanoseconds(side):
-            raise UsageError(f"The constant {other} has more than six digits after the point. Leave the others out.")
+    value = right.value if isinstance(right, Literal) else None
+    if isinstance(value, (Moment, Clock)) and value.nanoseconds % 1000 and getattr(_type(left), "unit", "") != "ns":
+        raise UsageError(f"The constant {right} has more than six digits after the point. Leave the others out.")
 
 
 def check_call(bound: Call, *, is_cast: bool) -> None:
     """Refuse a bound call from SQL text, written as ``CAST`` if ``is_cast``, whose result is different in DuckDB."""
     if not any(map(_is_sql, bound.arguments)):
         return
-    first, *others = bound.arguments
+    first = bound.arguments[0]
     if is_cast and bound.name in _INTEGERS and _kind(first) in (Kind.FLOATING, Kind.DECIMAL):
         raise UsageError(
             f"A cast of {_named(first)} to an integer cuts the fraction off in Spark, and rounds in DuckDB. Write"
@@ -72,23 +72,26 @@ def check_call(bound: Call, *, is_cast: bool) -> None:
         raise UsageError(
             f"A cast of {_named(first)} to TIMESTAMP ignores time zones in DuckDB. Write {bound}, which does not."
         )
-    combines = ROWS[bound.name].arithmetic or ROWS[bound.name].skips_nulls
-    if combines and others and any(map(_is_float, bound.arguments)) and not all(map(_is_floating, bound.arguments)):
+    if any(map(_is_float, bound.arguments)) and not all(map(_is_floating, bound.arguments)):
         raise UsageError(f"'{bound}' is a float in DuckDB, and a double in Spark. Cast its float to DOUBLE.")
 
 
 def _is_sql(operand: Operand) -> bool:
-    return (isinstance(operand, Column) and operand.in_sql) or (
-        isinstance(operand, Call) and any(map(_is_sql, operand.arguments))
-    )
+    if isinstance(operand, Call):
+        return any(map(_is_sql, operand.arguments))
+    return isinstance(operand, Column) and operand.in_sql
 
 
-def _kind(operand: Operand) -> Kind | None:
-    return None if isinstance(operand, Literal) or operand.type is None else kind_of(operand.type)
+def _type(operand: Operand) -> pa.DataType:
+    return pa.null() if isinstance(operand, Literal) else operand.type
+
+
+def _kind(operand: Operand) -> Kind:
+    return kind_of(_type(operand))
 
 
 def _is_float(operand: Operand) -> bool:
-    return not isinstance(operand, Literal) and operand.type == pa.float32()
+    return _type(operand) == pa.float32()
 
 
 def _is_floating(operand: Operand) -> bool:
@@ -98,12 +101,8 @@ def _is_floating(operand: Operand) -> bool:
 def _is_rounded_to_float(operand: Operand) -> bool:
     if isinstance(operand, Literal):
         value = operand.value
-        return is_number(value) and not isinstance(value, float) and as_float(float(value)) != value
-    return _kind(operand) is Kind.DECIMAL or operand.type in (pa.int32(), pa.int64())
-
-
-def _has_nanoseconds(operand: Operand) -> bool:
-    return not isinstance(operand, Literal) and getattr(operand.type, "unit", "") == "ns"
+        return isinstance(value, (int, decimal.Decimal)) and as_float(as_double(value)) != value
+    return _kind(operand) is Kind.DECIMAL or _type(operand) in (pa.int32(), pa.int64())
 
 
 def _named(operand: Operand) -> str:
