@@ -143,7 +143,7 @@ def _other_format(asked: Asked) -> None:
 @misreads("capabilities.case", _QUERY, "POST")
 def _only_lower_case(asked: Asked) -> None:
     text = asked.headers.get(_CAPABILITIES, "")
-    if text != text.lower():
+    if text != text.lower() and "feature" not in text.lower():
         asked.headers[_CAPABILITIES] = ""
 
 
