@@ -28,11 +28,15 @@ VIEWS = {
     "picture": ("#volume/demo/shop/documents/pictures/pictures%2Fsign.png", ".look h3"),
     "model": ("#model/demo/shop/churn/2//MLmodel", ".look pre"),
     "skill": ("#skill/demo/shop/sales-report", ".markdown h4"),
+    "search": ("#volume/demo/shop/documents", ".link"),
     "missing": ("#table/demo/shop/none", ".problem .reason"),
 }
+SEARCH = """document.getElementById('menu').click(), document.getElementById('search').value = 'amount',
+  document.getElementById('search').dispatchEvent(new Event('input'))"""
 STEPS = {
     "columns": ("document.querySelector('.act button').click()", ".facts-of-column dl"),
     "rows": ("document.querySelector('summary').click(), document.querySelector('.rows td').click()", ".boxes label"),
+    "search": (SEARCH, ".why"),
     "history": ("document.querySelector('.act button').click()", ".result td"),
 }
 IS_SEEN = "one.checkVisibility({visibilityProperty: true})"
