@@ -324,6 +324,7 @@ def test_condition_before_a_call_excludes_failing_rows(sql: str) -> None:
             ("CAST(small AS DECIMAL(3, 1, 1)) > 1", "Leave out the part in parentheses"),
             ("CAST(1.5E0 AS DECIMAL(3, 1)) > i32", "An integer, decimal, boolean or string was expected"),
             ("CAST(12345 AS DECIMAL(3, 1)) > i32", "is not a valid decimal"),
+            ("day * 2 > 1", r"A number was expected in '\(day \* 2\)', found date and integer\.$"),
             ("CAST(f64 AS TIMESTAMP) > instant", "An integer, date, timestamp or string was expected"),
             ("CAST(i32 AS TIMESTAMP_NTZ) > wall", "A date, timestamp or string was expected"),
             ("CAST(instant AS TIMESTAMP(3)) > instant", "Leave out the part in parentheses"),

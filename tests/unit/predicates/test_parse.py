@@ -552,3 +552,8 @@ def test_object_with_a_meta_attribute_is_refused():
 
     with pytest.raises(UsageError, match="Other"):
         parse_filter(Other())  # type: ignore[arg-type]
+
+
+def test_name_in_the_form_of_a_hidden_literal_is_refused():
+    with pytest.raises(UsageError, match="cannot be parsed as a SQL condition"):
+        parse_filter("a _hff")
