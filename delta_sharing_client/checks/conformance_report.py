@@ -8,6 +8,7 @@ import datetime as dt
 import html
 import json
 import re
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
@@ -59,12 +60,18 @@ class ConformanceReport:
                 f"{counts[one.value]} {_verb(one, counts[one.value])}" for one in Outcome if counts[one.value]
             )
             lines.append(f"{level.text:<20} {_claim(outcomes):<24} {told}")
-        for outcome in (Outcome.FAILS, Outcome.NOT_OFFERED, Outcome.NOT_TESTABLE):
+        for result in self.failed:
+            lines += ["", f"FAILS  {result.check.id}", f"  {result.check.statement}", f"  ({result.check.source})"]
+            lines += [f"  {result.reason}", *(f"    {line}" for line in result.exchange.splitlines())]
+        for outcome in (Outcome.NOT_OFFERED, Outcome.NOT_TESTABLE):
+            # Often all checks of a level have one reason.
+            ids: dict[str, list[str]] = {}
             for result in self.results:
                 if result.outcome is outcome:
-                    lines += ["", f"{outcome.value.upper()}  {result.check.id}", f"  {result.check.statement}"]
-                    lines += [f"  ({result.check.source})", f"  {result.reason}"]
-                    lines += (f"    {line}" for line in result.exchange.splitlines())
+                    ids.setdefault(result.reason, []).append(result.check.id)
+            for reason, named in ids.items():
+                lines += ["", f"{outcome.value.upper()}  {reason}"]
+                lines += _IDS.wrap(", ".join(named))
         failed = len(self.failed)
         told = f"{failed} of {len(self.results)} checks {_verb(Outcome.FAILS, failed)}" if failed else "No check fails"
         return "\n".join([*lines, "", f"{told}.", ""])
@@ -154,6 +161,7 @@ def _claim(outcomes: list[Outcome]) -> str:
     return "not testable" if Outcome.NOT_TESTABLE in outcomes else "not offered"
 
 
+_IDS = textwrap.TextWrapper(110, "  ", "  ", break_long_words=False, break_on_hyphens=False)
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Conformance of {endpoint}</title>

@@ -126,6 +126,10 @@ def test_delta_format_is_not_offered_by_a_server_of_parquet_alone(
     monkeypatch.setattr(Transport, "ask", asked)
     report = conformance(server.profile, only=["tables-delta"])
     assert {result.outcome for result in report.results} == {Outcome.NOT_OFFERED}
+    # One reason is told once, with all its checks.
+    text = report.to_text()
+    assert text.count("NOT OFFERED") == 1
+    assert all(result.check.id in text for result in report.results)
 
 
 def test_iceberg_catalog_may_have_no_prefix(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
