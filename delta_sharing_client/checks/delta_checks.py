@@ -194,7 +194,7 @@ def _missing_features(server: Server) -> None:
 
 def _advanced(server: Server) -> SharedTable:
     return table_with(
-        server, "a table with deletion vectors or column mapping",
+        _offering(server), "a table with deletion vectors or column mapping",
         lambda table: table.files() and {"deletionVectors", "columnMapping"} & set(table.protocol["readerFeatures"]),
     )  # fmt: skip
 
@@ -331,7 +331,7 @@ def _stats(server: Server) -> None:
     f"{_SPEC}, Metadata in Delta Format",
 )  # fmt: skip
 def _table_size(server: Server) -> None:
-    table = readable(server)
+    table = readable(_offering(server))
     last = table.query().lines()[-1]
     if "nextPageToken" in last.get("endStreamAction", {}):
         raise NotTestable("The table would need to have all of its files in one page.")
