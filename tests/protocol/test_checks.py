@@ -132,6 +132,21 @@ def test_delta_format_is_not_offered_by_a_server_of_parquet_alone(
     assert all(result.check.id in text for result in report.results)
 
 
+def test_urls_of_malformed_files_are_not_testable(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One mistake is one failure. This one is of delta-sharing-server-rs (f5e81bee, 2023)."""
+    ask = Transport.ask
+
+    def asked(self: Transport, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        response, body = ask(self, request, anonymous=anonymous)
+        return response, re.sub(rb'(?m)^(\{"file":)(.*)\}$', rb'\1{"file":\2}}', body)
+
+    monkeypatch.setattr(Transport, "ask", asked)
+    report = conformance(server.profile, only=["query.files", *(name for name in IDS if name.startswith("urls."))])
+    found = {result.check.id: result.outcome for result in report.results}
+    assert found.pop("query.files") is Outcome.FAILS
+    assert set(found.values()) == {Outcome.NOT_TESTABLE}
+
+
 def test_iceberg_catalog_may_have_no_prefix(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Iceberg's own REST test server (1.10.1) has none."""
     ask, prefix = Transport.ask, ""
