@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ ObjectT = TypeVar("ObjectT")
 ABSENT = (404, 405, 501)
 # What reading a response raises that has another form than the specification says.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, OSError)
+MOST_SHARES = 20
+MOST_SCHEMAS = 100
 MOST_TABLES = 50
 MOST_PAGES = 1000
 _MOST_FILE_BYTES = 64 * 1024 * 1024
@@ -246,17 +249,18 @@ class Server:
         return results
 
     def shares(self) -> list[str]:
-        """Return the names of the shares that are checked."""
+        """Return the names of the shares that are checked, at most ``MOST_SHARES``."""
         names = self._names("shares")
         if self._only is not None:
             names = [name for name in names if name.lower() == self._only.lower()]
         if not names:
             raise NotTestable("The profile would need a share.")
-        return names
+        return names[:MOST_SHARES]
 
     def schemas(self) -> list[tuple[str, str]]:
-        """Return the names of share and schema of each schema."""
-        found = [(share, name) for share in self.shares() for name in self._names("shares", share, "schemas")]
+        """Return the names of share and schema of each schema, at most ``MOST_SCHEMAS``."""
+        each = ((share, name) for share in self.shares() for name in self._names("shares", share, "schemas"))
+        found = list(itertools.islice(each, MOST_SCHEMAS))
         if not found:
             raise NotTestable("The share would need a schema.")
         return found

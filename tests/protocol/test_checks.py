@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,31 @@ def test_skill_file_with_another_name_fails(tmp_path: Path) -> None:
         (result,) = conformance(running.profile, only=["skills.skill-file"]).failed
 
     assert "with the name 'report' and a description, found the name 'other' and a description" in result.reason
+
+
+def test_requests_are_few_however_much_is_shared(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, asked = Transport.ask, Counter[tuple[str, ...]]()
+
+    def many(self: Transport, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        """Every share has many schemas, all of which are empty but for the demo's own."""
+        asked[request.path] += 1
+        path, depth = request.path, len(request.path)
+        is_listing = request.method == "GET" and path[0] == "shares" and depth in (1, 3) and path[-1] in NAMES
+        if any(name.startswith("more") for name in path):
+            request = dataclasses.replace(request, path=("shares",))
+        response, body = ask(self, request, anonymous=anonymous)
+        if request.path != path:
+            body = b'{"items": []}'
+        if is_listing and response.status == 200 and not request.params:
+            listed = json.loads(body)
+            listed["items"] += [{"name": f"more{number}", "share": path[1] if depth > 1 else ""} for number in range(500)]
+            body = json.dumps(listed).encode()
+        return response, body
+
+    monkeypatch.setattr(Transport, "ask", many)
+    conformance(server.profile, only=["listings", "volumes", "skills"])
+    assert any(path[1:2] == ("more1",) for path in asked)
+    assert len(asked) < 1_000
+
+
+NAMES = ("shares", "schemas")
