@@ -203,7 +203,9 @@ def test_requests_are_few_however_much_is_shared(server: RunningServer, monkeypa
             body = b'{"items": []}'
         if is_listing and response.status == 200 and not request.params:
             listed = json.loads(body)
-            listed["items"] += [{"name": f"more{number}", "share": path[1] if depth > 1 else ""} for number in range(500)]
+            listed["items"] += [
+                {"name": f"more{number}", "share": path[1] if depth > 1 else ""} for number in range(500)
+            ]
             body = json.dumps(listed).encode()
         return response, body
 
