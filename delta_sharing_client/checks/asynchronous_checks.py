@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from typing import Any
@@ -9,14 +10,22 @@ from typing import Any
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
 from delta_sharing_client.checks.checked_server import MOST_PAGES, Answer, Server
-from delta_sharing_client.checks.shared_tables import CAPABILITIES, PARQUET, SharedTable, require_lines, table_with
+from delta_sharing_client.checks.shared_tables import (
+    CAPABILITIES,
+    PARQUET,
+    SharedTable,
+    next_page,
+    require_lines,
+    table_with,
+)
 
 _SPEC = "Delta Sharing Protocol"
 _INFO = f"{_SPEC}, Get Query Info"
 _ASYNC = f"{_SPEC}, asyncQuery"
 _HEADERS = {CAPABILITIES: "responseformat=parquet;asyncquery=true"}
-_MOST_POLLS = 60
-_LONGEST_WAIT = 2.0
+# Seconds for all polls, and between two of them.
+_LONGEST = 30.0
+_LONGEST_WAIT = 1.0
 _VERSION = "Delta-Table-Version"
 
 
@@ -54,27 +63,31 @@ def _poll(server: Server, query: object, *, anonymous: bool = False, **body: obj
 
 
 def _polls(server: Server) -> list[Answer]:
-    """Return the responses until the query is complete, the last one with its files."""
+    """Return the responses to polls, up to the last one: that of a query that is complete or failed, or of one that
+    took too long."""
 
     def find() -> list[Answer]:
-        status = _status(_submitted(server, _key(server)))
-        assert status is not None
-        results: list[Answer] = []
-        for number in range(_MOST_POLLS):
-            results.append(_poll(server, status["queryId"]).require())
-            found = _status(results[-1])
-            if found is None:
-                return results
-            if found.get("status") == "failed":
-                raise Failed("Expected the files of the query, found that it failed.", results[-1])
+        query, results = _id(server), []
+        end = time.monotonic() + _LONGEST
+        for number in itertools.count():
+            results.append(_poll(server, query).require())
+            if (_status(results[-1]) or {}).get("status") != "pending" or time.monotonic() > end:
+                break
             time.sleep(min(_LONGEST_WAIT, 0.005 * 2**number))
-        raise Failed(f"Expected the query to be complete after {_MOST_POLLS} polls.", results[-1])
+        return results
 
     return server.found("polls", find)
 
 
+def _result(server: Server) -> Answer:
+    """Return the response to a poll that has the files."""
+    last = _polls(server)[-1]
+    if _status(last) is not None:
+        raise NotTestable("The query would need to succeed.")
+    return last
+
+
 def _id(server: Server) -> str:
-    _polls(server)
     status = _status(_submitted(server, _key(server)))
     assert status is not None
     return str(status["queryId"])
@@ -82,11 +95,6 @@ def _id(server: Server) -> str:
 
 def _files(answer: Answer) -> list[str]:
     return [line["file"]["id"] for line in answer.require().lines() if "file" in line]
-
-
-def _next_page(answer: Answer) -> str | None:
-    token = answer.lines()[-1].get("endStreamAction", {}).get("nextPageToken")
-    return str(token) if token else None
 
 
 def _require_whole(server: Server, ids: list[str], last: Answer) -> None:
@@ -155,7 +163,7 @@ def _pending_form(server: Server) -> None:
 
 
 def _pending(server: Server) -> list[Answer]:
-    pending = _polls(server)[:-1]
+    pending = [answer for answer in _polls(server) if _status(answer) is not None]
     if not pending:
         raise NotTestable("The query would need to be pending when it is polled; it was complete at once.")
     return pending
@@ -166,14 +174,21 @@ def _pending(server: Server) -> list[Answer]:
     "The response to a complete query has the form of a synchronous one, without a queryStatus.", _INFO,
 )  # fmt: skip
 def _result_form(server: Server) -> None:
-    require_lines(_polls(server)[-1], False, "file")
+    last = _polls(server)[-1]
+    if (status := _status(last)) is not None:
+        raise Failed(f"Expected the query to succeed, found the status {status.get('status')!r}.", last)
+    require_lines(last, False, "file")
 
 
-@check("async.version", Level.ASYNCHRONOUS, "A complete query states its version in the header.", _INFO)
+@check("async.version", Level.ASYNCHRONOUS, "A complete query states the version of the table in the header.", _INFO)
 def _version(server: Server) -> None:
-    answer = _polls(server)[-1]
-    if answer.headers.get(_VERSION) != str(_table(server).version()):
-        raise Failed(f"Expected {_VERSION} {_table(server).version()}, found '{answer.headers.get(_VERSION)}'.", answer)
+    answer = _result(server)
+    expected = _table(server).query(PARQUET).headers.get(_VERSION)
+    if answer.headers.get(_VERSION) != expected:
+        raise Failed(
+            f"Expected {_VERSION} {expected}, as in a synchronous response, found '{answer.headers.get(_VERSION)}'.",
+            answer,
+        )
 
 
 @check("async.no-version", Level.ASYNCHRONOUS, "A pending query states no version in the header.", _INFO)
@@ -185,9 +200,9 @@ def _no_version(server: Server) -> None:
 
 @check("async.same-files", Level.ASYNCHRONOUS, "A complete query has the files of a synchronous one.", _INFO)
 def _same_files(server: Server) -> None:
-    answer = _polls(server)[-1]
+    answer = _result(server)
     ids, pages = _files(answer), 1
-    while (token := _next_page(answer)) and pages < MOST_PAGES:
+    while (token := next_page(answer)) and pages < MOST_PAGES:
         answer, pages = _poll(server, _id(server), pageToken=token), pages + 1
         ids += _files(answer)
     _require_whole(server, ids, answer)
@@ -197,10 +212,11 @@ def _same_files(server: Server) -> None:
     "async.pages", Level.ASYNCHRONOUS, "The pages of a complete query together have each file once.", _INFO
 )  # fmt: skip
 def _pages(server: Server) -> None:
+    _result(server)
     most = max(1, len(_table(server).files(PARQUET)) // 2)
     answer = _poll(server, _id(server), maxFiles=most)
     ids, pages = _files(answer), 1
-    while (token := _next_page(answer)) and pages < MOST_PAGES:
+    while (token := next_page(answer)) and pages < MOST_PAGES:
         answer, pages = _poll(server, _id(server), maxFiles=most, pageToken=token), pages + 1
         ids += _files(answer)
     _require_whole(server, ids, answer)
@@ -225,10 +241,10 @@ def _query_pages(server: Server) -> None:
     table = _table(server)
     most = max(1, len(table.files(PARQUET)) // 2)
     answer = table.query(PARQUET, maxFiles=most).require()
-    if not _next_page(answer):
+    if not next_page(answer):
         raise NotOffered(f"The server returns all files to a query with maxFiles={most}.")
     ids, pages = _files(answer), 1
-    while (token := _next_page(answer)) and pages < MOST_PAGES:
+    while (token := next_page(answer)) and pages < MOST_PAGES:
         answer, pages = table.query(PARQUET, maxFiles=most, pageToken=token).require(), pages + 1
         ids += _files(answer)
     _require_whole(server, ids, answer)

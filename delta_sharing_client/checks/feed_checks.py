@@ -18,6 +18,7 @@ from delta_sharing_client.checks.shared_tables import (
     PARQUET,
     SharedTable,
     footer_of,
+    next_page,
     records_of,
     require_lines,
     table_with,
@@ -91,7 +92,7 @@ class Api:
         end = table.version()
         for start in dict.fromkeys(max(0, end - each) for each in _SPANS):
             answer = self.ask(table, headers, startingVersion=start, endingVersion=end)
-            if start < end and answer.status == 200 and changed_files(answer):
+            if start < end and answer.status == 200 and changed_files(answer) and not next_page(answer):
                 return start, end
         return None
 
@@ -412,11 +413,13 @@ def _complete(server: Server) -> None:
     def appended(table: SharedTable) -> tuple[int, int] | None:
         end = table.version()
         for start in dict.fromkeys(max(1, end - span) for span in _SPANS):
-            changes = changed_files(STREAM.ask(table, PARQUET, startingVersion=start, endingVersion=end))
+            answer = STREAM.ask(table, PARQUET, startingVersion=start, endingVersion=end)
+            changes = [] if next_page(answer) else changed_files(answer)
             if start <= end and changes and {each.kind for each in changes} == {"add"}:
                 before, after = (table.query(PARQUET, version=version) for version in (start - 1, end))
-                added = rows(STREAM.ask(table, PARQUET, startingVersion=start, endingVersion=end), "add")
-                return added, rows(after, "file") - rows(before, "file")
+                if next_page(before) or next_page(after):
+                    return None
+                return rows(answer, "add"), rows(after, "file") - rows(before, "file")
         return None
 
     def fits(table: SharedTable) -> bool:

@@ -166,6 +166,13 @@ _PAIRED = {"protocol": "Protocol", "metaData": "Metadata", "file": "File"}
 _FORMS = {"endStreamAction": "EndStreamAction", **dict.fromkeys(("add", "cdf", "remove"), "ParquetChange")}
 
 
+def next_page(answer: Answer) -> str | None:
+    """Return the token for the page after a response; ``None`` if it is the last one."""
+    lines = answer.require().lines()
+    token = lines[-1].get("endStreamAction", {}).get("nextPageToken") if lines else None
+    return str(token) if token else None
+
+
 def records_of(stats: str | None) -> int:
     """Return the number of records that the statistics of a file state. ``NotTestable`` if they state none."""
     records = json.loads(stats or "{}").get("numRecords")
