@@ -78,6 +78,11 @@ def _second_protocol(answer: Answer) -> None:
         answer.lines = [*answer.lines, answer.lines[0]]
 
 
+def _one_file_on_no_page(answer: Answer) -> None:
+    if _is_range(answer.asked) and "maxFiles" in _asked(answer.asked) and b"nextPageToken" not in answer.body:
+        answer.lines = [*answer.lines[:-2], answer.lines[-1]]
+
+
 def _cut_before_the_end(answer: Answer) -> None:
     if _is_range(answer.asked) and "includeendstreamaction=true" in answer.headers["delta-sharing-capabilities"]:
         answer.lines = answer.lines[:-1]
@@ -103,6 +108,7 @@ for _name, _method, _end in (("feed", "GET", "changes"), ("stream", "POST", "que
     )
 
     spoils(f"{_name}.parquet-protocol", _readings, _method)(_second_protocol)
+    spoils(f"{_name}.pages", _orders, _method)(_one_file_on_no_page)
     spoils(f"{_name}.end-of-stream", _orders, _method)(_cut_before_the_end)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, Level, NotOffered, NotTestable, check
-from delta_sharing_client.checks.checked_server import MOST_PAGES, Answer, Server
+from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.shared_tables import (
     CAPABILITIES,
     PARQUET,
     SharedTable,
     next_page,
+    pages_of,
     require_lines,
     table_with,
 )
@@ -97,10 +98,11 @@ def _files(answer: Answer) -> list[str]:
     return [line["file"]["id"] for line in answer.require().lines() if "file" in line]
 
 
-def _require_whole(server: Server, ids: list[str], last: Answer) -> None:
+def _require_whole(server: Server, pages: list[Answer]) -> None:
     whole = sorted(_files(_table(server).query(PARQUET)))
+    ids = [name for page in pages for name in _files(page)]
     if sorted(ids) != whole:
-        raise Failed(f"Expected the {len(whole)} files of a plain query, each once; found {len(ids)}.", last)
+        raise Failed(f"Expected the {len(whole)} files of a plain query, each once; found {len(ids)}.", pages[-1])
 
 
 # === Asynchronous queries ===
@@ -201,11 +203,7 @@ def _no_version(server: Server) -> None:
 @check("async.same-files", Level.ASYNCHRONOUS, "A complete query has the files of a synchronous one.", _INFO)
 def _same_files(server: Server) -> None:
     answer = _result(server)
-    ids, pages = _files(answer), 1
-    while (token := next_page(answer)) and pages < MOST_PAGES:
-        answer, pages = _poll(server, _id(server), pageToken=token), pages + 1
-        ids += _files(answer)
-    _require_whole(server, ids, answer)
+    _require_whole(server, pages_of(answer, lambda token: _poll(server, _id(server), pageToken=token)))
 
 
 @check(
@@ -214,12 +212,8 @@ def _same_files(server: Server) -> None:
 def _pages(server: Server) -> None:
     _result(server)
     most = max(1, len(_table(server).files(PARQUET)) // 2)
-    answer = _poll(server, _id(server), maxFiles=most)
-    ids, pages = _files(answer), 1
-    while (token := next_page(answer)) and pages < MOST_PAGES:
-        answer, pages = _poll(server, _id(server), maxFiles=most, pageToken=token), pages + 1
-        ids += _files(answer)
-    _require_whole(server, ids, answer)
+    first = _poll(server, _id(server), maxFiles=most)
+    _require_whole(server, pages_of(first, lambda token: _poll(server, _id(server), maxFiles=most, pageToken=token)))
 
 
 @check("async.unknown", Level.ASYNCHRONOUS, "An unknown queryId is a 404, with errorCode and message.", _INFO)
@@ -243,11 +237,7 @@ def _query_pages(server: Server) -> None:
     answer = table.query(PARQUET, maxFiles=most).require()
     if not next_page(answer):
         raise NotOffered(f"The server returns all files to a query with maxFiles={most}.")
-    ids, pages = _files(answer), 1
-    while (token := next_page(answer)) and pages < MOST_PAGES:
-        answer, pages = table.query(PARQUET, maxFiles=most, pageToken=token).require(), pages + 1
-        ids += _files(answer)
-    _require_whole(server, ids, answer)
+    _require_whole(server, pages_of(answer, lambda token: table.query(PARQUET, maxFiles=most, pageToken=token)))
 
 
 @check(
@@ -261,6 +251,6 @@ def _refresh_token(server: Server) -> None:
     if not token:
         raise NotOffered("The server returns no refreshToken.")
     refreshed = table.query(PARQUET, includeRefreshToken=True, refreshToken=token).require()
-    _require_whole(server, _files(refreshed), refreshed)
+    _require_whole(server, [refreshed])
     file = next(line["file"] for line in refreshed.lines() if "file" in line)
     server.fetch(file["url"], Range="bytes=0-3").require(200, 206)

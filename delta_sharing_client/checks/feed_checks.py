@@ -19,6 +19,7 @@ from delta_sharing_client.checks.shared_tables import (
     SharedTable,
     footer_of,
     next_page,
+    pages_of,
     records_of,
     require_lines,
     table_with,
@@ -243,6 +244,19 @@ def _end_of_stream(api: Api, server: Server) -> None:
         raise Failed("Expected an EndStreamAction as the last line, as the header says; found none.", answer)
 
 
+def _pages(api: Api, server: Server) -> None:
+    found = api.range(server)
+    whole = _ids(found.answer())
+    most = max(1, len(whole) // 2)
+    answer = found.answer(maxFiles=most)
+    if not next_page(answer):
+        raise NotOffered(f"The server returns all files to a request with maxFiles={most}.")
+    pages = pages_of(answer, lambda token: found.answer(maxFiles=most, pageToken=token))
+    ids = [each for page in pages for each in _ids(page)]
+    if sorted(ids) != whole:
+        raise Failed(f"Expected the {len(whole)} files of the range, each once; found {len(ids)}.", pages[-1])
+
+
 _PROTOCOLS = f"{_SPEC}, Protocol in Delta Format"
 _ROWS: tuple[tuple[str, str, str, Callable[[Api, Server], None]], ...] = (
     ("form-parquet",
@@ -264,6 +278,7 @@ _ROWS: tuple[tuple[str, str, str, Callable[[Api, Server], None]], ...] = (
      _PROTOCOLS, _no_historical_protocol),
     ("parquet-protocol", "In parquet format, includeHistoricalProtocol is ignored: there is one protocol.",
      "{section}", _parquet_protocol),
+    ("pages", "The pages of a range together have each file once.", f"{_SPEC}, EndStreamAction", _pages),
     ("end-of-stream", "If the response header has includeEndStreamAction=true, the last line is an EndStreamAction.",
      f"{_SPEC}, includeEndStreamAction", _end_of_stream),
 )  # fmt: skip

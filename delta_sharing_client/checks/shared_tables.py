@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, NotTestable
-from delta_sharing_client.checks.checked_server import MALFORMED, Answer, Server
+from delta_sharing_client.checks.checked_server import MALFORMED, MOST_PAGES, Answer, Server
 from delta_sharing_client.parquet.footer import Footer, parse_footer
 
 CAPABILITIES = "delta-sharing-capabilities"
@@ -171,6 +171,17 @@ def next_page(answer: Answer) -> str | None:
     lines = answer.require().lines()
     token = lines[-1].get("endStreamAction", {}).get("nextPageToken") if lines else None
     return str(token) if token else None
+
+
+def pages_of(first: Answer, ask: Callable[[str], Answer]) -> list[Answer]:
+    """Return a response and its further pages; ``ask`` returns the page of a token. ``Failed`` if they do not end."""
+    results, tokens = [first], set()
+    while (token := next_page(results[-1])) is not None:
+        if token in tokens or len(results) >= MOST_PAGES:
+            raise Failed(f"Expected a last page, found one more nextPageToken after {len(results)} pages.", results[-1])
+        tokens.add(token)
+        results.append(ask(token).require())
+    return results
 
 
 def records_of(stats: str | None) -> int:
