@@ -127,7 +127,7 @@ spoils("delta.vector-records", _ORDERS, "POST")(
 
 @spoils("delta.ids-are-unique", _ORDERS, "POST")
 def _one_id_twice(answer: Answer) -> None:
-    if answer.format == "delta" and "limitHint" not in answer.asked.document:
+    if answer.format == "delta" and not answer.asked.document:
         lines = answer.lines
         first, second = (line["file"] for line in lines[2:4])
         second["id"] = first["id"]
