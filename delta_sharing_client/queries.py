@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
 from delta_sharing_client import optional
+from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import OutOfMemoryError, UsageError
 from delta_sharing_client.limited_reads import stopped_by_end
@@ -25,12 +26,21 @@ if TYPE_CHECKING:
 
 _MISSING = re.compile(r"Table with name (\S+) does not exist")
 _NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found')
+# DuckDB's advice, which names settings that cannot be changed everywhere.
+_MEMORY_ADVICE = re.compile(r"\n*(?:Database is launched|Possible solutions)")
+# DuckDB's words around an error of ours, in DuckDB 2 and 1; the latter's have paths of this machine.
+_AROUND_OURS = re.compile(
+    r".*exporting a stream from the Arrow source failed: [A-Z]\w*Error: |^[A-Z]\w*Error: |\s+At:\s+[^\s]+\(\d+\): .*",
+    re.DOTALL,
+)
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")
 _SHOW_TABLES = re.compile(r"\s*SHOW\s+(ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(\w*)", re.DOTALL)
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "DESC", "SUMMARIZE")
-# The settings keep SQL from accessing anything but shared tables. The last one prevents changes to the others.
+# The settings keep SQL from accessing anything but shared tables, and DuckDB from printing. The last one prevents
+# changes to the others.
 _CONFINEMENT = (
+    "SET enable_progress_bar = false",
     "SET streaming_buffer_size = '1MB'",
     "SET temp_directory = ''",
     "SET memory_limit = '1GB'",
@@ -106,6 +116,25 @@ def relation(
 
 
 @contextlib.contextmanager
+def rows_of(client: SharingClient, relation: duckdb.DuckDBPyRelation) -> Iterator[pa.RecordBatchReader]:
+    """Yield a reader of the rows of ``relation``. It raises the errors of ``errors_of``, also if the query fails after
+    its first rows."""
+    with errors_of(client), reader_of(relation) as reader:
+        yield pa.RecordBatchReader.from_batches(reader.schema, _with_errors(client, reader))
+
+
+def _with_errors(client: SharingClient, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    duckdb = optional.load("duckdb", "duckdb")
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException) as error:
+        # Arrow hands on the text of DuckDB's error, not its class.
+        is_memory = str(error).startswith("Out of Memory")
+        with errors_of(client):
+            raise (duckdb.OutOfMemoryException if is_memory else duckdb.Error)(str(error)) from None
+
+
+@contextlib.contextmanager
 def errors_of(client: SharingClient) -> Iterator[None]:
     """Turn errors of DuckDB into ``UsageError``. For an unknown name, the message suggests full names of shared
     tables."""
@@ -114,15 +143,16 @@ def errors_of(client: SharingClient) -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException as error:
         raise OutOfMemoryError(
-            f"DuckDB has too little memory for the SQL. {' '.join(str(error).split())} Raise its limit with "
-            "'SET memory_limit'."
+            f"DuckDB has too little memory for the SQL. {' '.join(_MEMORY_ADVICE.split(str(error))[0].split())}. Use "
+            "fewer rows or columns at a time; on your own connection, raise the limit with 'SET memory_limit'."
         ) from None
     except (duckdb.Error, OSError) as error:  # the second if the result is read as an Arrow stream
         missing = _MISSING.search(str(error)) if isinstance(error, duckdb.CatalogException) else None
         if missing is None:
             column = _NO_COLUMN.search(str(error))
             advice = f" If it is a string, write it in single quotes: '{column[1]}'." if column else ""
-            raise UsageError(f"DuckDB cannot run the SQL. {' '.join(str(error).split())}{advice}") from None
+            reason = " ".join(_AROUND_OURS.sub("", str(error)).split())
+            raise UsageError(f"DuckDB cannot run the SQL. {reason}{advice}") from None
         parts = missing[1].split(".")
         if len(parts) == 3:
             quoted = ".".join(f'"{part}"' for part in parts)
@@ -136,6 +166,42 @@ def errors_of(client: SharingClient) -> Iterator[None]:
 
 def _tables_of(query: str) -> list[AssetName] | None:
     """Return the shared tables that ``query`` names; ``None`` if it asks for the list of tables."""
+    parsed = _parsed(query)
+    if parsed is None:
+        return None
+    named = {(table.catalog, table.db, table.name) for table in parsed.find_all(exp.Table)}
+    return [AssetName(*names) for names in sorted(named) if all(names)]
+
+
+def in_spark(query: str, catalog: str) -> str | None:
+    """Return ``query`` in Spark's SQL, with its tables in ``catalog`` (``loaders.attach``); ``None`` if parts of it may
+    mean something else there."""
+    parsed = _parsed(query)
+    if not isinstance(parsed, exp.Query) or any(map(_is_unlike_spark, parsed.walk())):
+        return None
+    for table in list(parsed.find_all(exp.Table)):
+        if table.catalog:
+            table.set("this", exp.Dot(this=table.args["db"], expression=table.this))
+            table.set("db", table.args["catalog"])
+            table.set("catalog", exp.to_identifier(catalog))
+    try:
+        return parsed.sql(dialect="spark", pretty=True, unsupported_level=sqlglot.ErrorLevel.RAISE)
+    except sqlglot.errors.UnsupportedError:
+        return None
+
+
+def _is_unlike_spark(part: Any) -> bool:
+    if isinstance(part, exp.Cast):
+        # DuckDB rounds 1.5 to an integer, Spark cuts it.
+        return not part.to.is_type("date", "timestamp", "text", "varchar", "double")
+    # Functions that sqlglot does not know; QUALIFY, which it turns into a column; columns after a table's full name.
+    return isinstance(part, (exp.Anonymous, exp.AnonymousAggFunc, exp.Qualify)) or (
+        isinstance(part, exp.Column) and bool(part.db)
+    )
+
+
+def _parsed(query: str) -> Any:
+    """Return the only query in ``query``; ``None`` if it asks for the list of tables."""
     if not isinstance(query, str):
         raise UsageError(f"Expected SQL as a string, found {type(query).__name__}.")
     if _SHOW_TABLES.fullmatch(query):
@@ -151,5 +217,4 @@ def _tables_of(query: str) -> list[AssetName] | None:
             "The SQL must be one query, such as SELECT ... FROM share.schema.table, DESCRIBE or SUMMARIZE of a table "
             "or query, or SHOW TABLES."
         )
-    named = {(table.catalog, table.db, table.name) for table in statements[0].find_all(exp.Table)}
-    return [AssetName(*names) for names in sorted(named) if all(names)]
+    return statements[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from delta_sharing_client import queries
 from delta_sharing_client.columns import quote_name
 from delta_sharing_client.protocol.names import AssetName
 
@@ -46,6 +47,46 @@ def programs(
         ),
         "Command line": _command(profile, table, names, condition, version, timestamp),
     }
+
+
+def query_programs(profile: str, query: str) -> dict[str, str]:
+    """Return a program for each library or tool that runs the SQL ``query``, under its name; ``profile`` as for
+    ``programs``. Raises ``UsageError`` if it is not one query."""
+    query = query.strip().rstrip("; \n\t")
+    in_spark = queries.in_spark(query, "shared")
+    arguments = f"query{f', {profile!r}' if profile else ''}"
+    start = f"import delta_sharing_client as ds\n\nquery = {_literal(query)}\n"
+    spark = "from pyspark.sql import SparkSession\nimport delta_sharing_client as ds\n\n" + (
+        'spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()\n'
+    )
+    if in_spark is None:
+        # DuckDB runs what may mean something else in Spark.
+        spark += (
+            f"query = {_literal(query)}\n"
+            "# DuckDB runs the query, because it may mean something else in Spark's SQL.\n"
+            f"frame = spark.createDataFrame(ds.sql({arguments}).df())\n"
+        )
+    else:
+        profile_argument = f", {profile!r}" if profile else ""
+        spark += (
+            f'ds.attach(spark{profile_argument}, name="shared")\n'
+            f"# Translated to Spark's SQL: compare a result before you rely on it.\n"
+            f"frame = spark.sql({_literal(in_spark)})\n"
+        )
+    words = ["delta-sharing", *(["-p", profile] if profile else []), "sql", "--to", "rows.parquet", "--", query]
+    return {
+        "pandas": f"{start}frame = ds.sql({arguments}).df()\n",
+        "Polars": f"{start}frame = ds.sql({arguments}).pl()\n",
+        "DuckDB": f"{start}relation = ds.sql({arguments})\nprint(relation.limit(10))\n",
+        "Spark": f"{spark}frame.show(10)\n",
+        "Command line": f"{shlex.join(words)}\n",
+    }
+
+
+def _literal(text: str) -> str:
+    """Return a string in Python's syntax, over several lines if it is easy to read then."""
+    is_plain = "\\" not in text and '"""' not in text and all(one.isprintable() or one == "\n" for one in text)
+    return f'"""\n{text}\n"""' if is_plain else repr(text)
 
 
 def _command(

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.folders import file_asset
 from delta_sharing_client.browse.session import ReadyFile, Session
 from delta_sharing_client.errors import DeltaSharingError, UsageError
-from delta_sharing_client.fetch.report import ScanReport
+from delta_sharing_client.fetch.report import Progress, ScanReport
 from delta_sharing_client.outputs.excel import check_fits
 from delta_sharing_client.outputs.file_formats import FileFormat
 from delta_sharing_client.outputs.file_writers import write_file
@@ -35,6 +36,16 @@ class Ended(Exception):
     """The user cancelled the download."""
 
 
+class Reading(Protocol):
+    """What a download waits for: the rows so far, and the progress in bytes, ``None`` before it starts."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def progress(self) -> Progress | None: ...
+
+
 class Download:
     """One download. ``state`` is ``running``, ``ready``, ``failed`` or ``ended``.
 
@@ -51,10 +62,10 @@ class Download:
         self.done = 0
         self.total: int | None = None
         self.file: str | None = None
-        self.report: ScanReport | None = None
+        self.report: Reading | None = None
         self._session = session
         self._is_ended = threading.Event()
-        self._batches: Batches | None = None
+        self._cancel: Callable[[], object] | None = None
 
     def start(self, write: Callable[[Path], None]) -> None:
         """Write the file on another thread."""
@@ -92,16 +103,16 @@ class Download:
     def end(self) -> None:
         """Cancel the download from any thread. It ends shortly afterwards, and its file is removed."""
         self._is_ended.set()
-        batches = self._batches
-        if batches is not None:
-            batches.cancel()
+        cancel = self._cancel
+        if cancel is not None:
+            cancel()
         if self.file is not None:
             self._session.withdraw(self.file)
             self.state = "ended"
 
-    def watch(self, batches: Batches, report: ScanReport) -> None:
-        """End ``batches`` when this download is cancelled, and take the progress from ``report``."""
-        self._batches, self.report = batches, report
+    def watch(self, cancel: Callable[[], object], report: Reading) -> None:
+        """Call ``cancel`` when this download is cancelled, and take the progress from ``report``."""
+        self._cancel, self.report = cancel, report
         self.check()
 
     def told(self) -> dict[str, object]:
@@ -121,14 +132,20 @@ class Download:
         }
 
 
-def begin(session: Session, asked: Asked) -> dict[str, object]:
-    """Start a download of rows as a file; ``format`` is csv, parquet, arrow or xlsx."""
+def format_of(asked: Asked) -> FileFormat:
+    """Return the requested format of a file of rows."""
     file_format = _FORMATS.get(asked.text("format"))
     if file_format is None:
         raise UsageError(f"Expected one of the formats {', '.join(_FORMATS)}, found {asked.text('format')!r}.")
+    return file_format
+
+
+def begin(session: Session, asked: Asked) -> dict[str, object]:
+    """Start a download of rows as a file; ``format`` is csv, parquet, arrow or xlsx."""
+    file_format = format_of(asked)
     read, changes = asked.read(session.patient), asked.number("changes")
     suffix = "" if changes is None else f"-changes-{changes}"
-    download = _new(session, f"{asked.full_name.name}{suffix}.{file_format.value}")
+    download = new_download(session, f"{asked.full_name.name}{suffix}.{file_format.value}")
     download.start(lambda path: _write_rows(session, download, read, path, file_format))
     return download.told()
 
@@ -143,12 +160,13 @@ def _write_rows(session: Session, download: Download, read: ReadOutputs, path: P
     download.rows_in_all = plan.known_rows
     report = ScanReport()
     with Batches(plan, report) as batches:
-        download.watch(batches, report)
-        is_slow = file_format in (FileFormat.CSV, FileFormat.XLSX)
-        write_file(_parts(download, batches, is_slow=is_slow), plan.output_schema, path, file_format)
+        download.watch(batches.cancel, report)
+        write_file(parts(download, batches, file_format), plan.output_schema, path, file_format)
 
 
-def _parts(download: Download, batches: Iterator[pa.RecordBatch], *, is_slow: bool) -> Iterator[pa.RecordBatch]:
+def parts(download: Download, batches: Iterable[pa.RecordBatch], file_format: FileFormat) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in parts that are written quickly, so that a cancelled download ends soon."""
+    is_slow = file_format in (FileFormat.CSV, FileFormat.XLSX)
     for batch in batches:
         # Batches for Parquet are not split, because each becomes a row group.
         size = max(1, _CELLS_AT_ONCE // max(1, batch.num_columns)) if is_slow else max(1, batch.num_rows)
@@ -160,7 +178,7 @@ def _parts(download: Download, batches: Iterator[pa.RecordBatch], *, is_slow: bo
 def begin_file(session: Session, asked: Asked) -> dict[str, object]:
     """Start a download of a file of a volume, a skill or a version of a model."""
     asset, path = file_asset(session, asked, patient=True), asked.text("path")
-    download = _new(session, path.rpartition("/")[2])
+    download = new_download(session, path.rpartition("/")[2])
 
     def write(target: Path) -> None:
         size = download.total = asset.stat(path).size
@@ -188,7 +206,8 @@ def cancel(session: Session, asked: Asked) -> dict[str, object]:
     return {"id": download.id}
 
 
-def _new(session: Session, name: str) -> Download:
+def new_download(session: Session, name: str) -> Download:
+    """Return a download for a file with this name, which ``cancel`` finds."""
     running = [one for one in list(session.downloads.values()) if one.state == "running"]
     if len(running) >= _MOST_AT_ONCE:
         raise UsageError(f"At most {_MOST_AT_ONCE} downloads can run at once. Wait until one has ended, or cancel one.")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from delta_sharing_client.browse import assets, downloads, folders, previews, tables
+from delta_sharing_client.browse import assets, downloads, folders, previews, query_box, tables
 from delta_sharing_client.browse.asked import Asked, Mistake
 from delta_sharing_client.browse.guard import API, FILES
 from delta_sharing_client.browse.session import PDF, Session
@@ -51,6 +51,10 @@ QUESTIONS: Mapping[str, Question] = {
     "cancel": downloads.cancel,
     "folder": folders.folder,
     "look": folders.look,
+    "query-plan": query_box.planned,
+    "query-rows": query_box.rows,
+    "query-code": query_box.code,
+    "query-download": query_box.begin,
 }
 """The function for each request. It returns a JSON object; its errors are ``DeltaSharingError`` and ``Mistake``."""
 

@@ -332,7 +332,6 @@ def _completed(context: typer.Context, incomplete: str, names: Callable[[Sharing
 def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
     """Run ``query`` with DuckDB over the shared tables in it, and yield a reader of its rows; Ctrl-C ends the query."""
     from delta_sharing_client import queries
-    from delta_sharing_client.arrow_forms import reader_of
     from delta_sharing_client.outputs.streams import interrupted_by
 
     client, connection = open_client(profile), queries.connect()
@@ -345,8 +344,8 @@ def run_sql(profile: str | None, query: str) -> Iterator[pa.RecordBatchReader]:
     try:
         with interrupted_by(interrupt):
             relation = queries.relation(client, query, connection)
-            with queries.errors_of(client):
-                yield reader_of(relation)
+            with queries.rows_of(client, relation) as reader:
+                yield reader
     except Exception:
         # DuckDB reports the interruption before Python raises KeyboardInterrupt.
         if is_interrupted.is_set():

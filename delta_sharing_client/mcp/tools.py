@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_sharing_client import optional, queries, search
-from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.assets.skill_file import SKILL_FILE
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.columns import ColumnPath, resolve_columns
@@ -125,7 +124,7 @@ class Tools:
             relation = queries.relation(
                 self._client, sql, connection, scan_of=lambda table: LimitedScan.of(table.scan(), allowance)
             )
-            with reader_of(relation) as reader:
+            with queries.rows_of(self._client, relation) as reader:
                 return rows_result(reader, reader.schema, self._limits.rows)
 
     def _allowance(self) -> Allowance:

@@ -185,8 +185,18 @@ def _excel_writer(sink: BinaryIO, schema: pa.Schema) -> Any:
     return ExcelWriter(sink, schema)
 
 
+def _parquet_writer(sink: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
+    try:
+        return pq.ParquetWriter(sink, schema)
+    except pa.ArrowNotImplementedError as error:
+        # Types of DuckDB, such as INTERVAL.
+        raise UsageError(
+            f"Parquet has no type for one of the columns ({error}). Cast it to text in the query, or write CSV."
+        ) from None
+
+
 _WRITERS: dict[FileFormat, Callable[[BinaryIO, pa.Schema], Any]] = {
-    FileFormat.PARQUET: pq.ParquetWriter,
+    FileFormat.PARQUET: _parquet_writer,
     FileFormat.CSV: _CsvWriter,
     FileFormat.ARROW: pa.ipc.new_file,
     FileFormat.JSONL: _JsonLinesWriter,

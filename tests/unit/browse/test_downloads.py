@@ -15,6 +15,7 @@ from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.downloads import Download
 from delta_sharing_client.browse.session import ReadyFile
 from delta_sharing_client.errors import DataError, UsageError
+from delta_sharing_client.outputs.file_formats import FileFormat
 
 
 class Run:
@@ -119,42 +120,42 @@ def test_cancelling_ends_the_batches(run: Run) -> None:
     ended = []
     batches: Any = types.SimpleNamespace(cancel=lambda: ended.append(True))
     download = Download(run, "a.csv")  # type: ignore[arg-type]
-    download.watch(batches, types.SimpleNamespace(progress=None, rows=5))  # type: ignore[arg-type]
+    download.watch(batches.cancel, types.SimpleNamespace(progress=None, rows=5))  # type: ignore[arg-type]
     assert (download.told()["rows"], download.told()["bytes"], download.told()["bytesInAll"]) == (5, 0, None)
     download.end()
     assert ended == [True]
     with pytest.raises(downloads.Ended):
-        download.watch(batches, types.SimpleNamespace(progress=None, rows=5))  # type: ignore[arg-type]
+        download.watch(batches.cancel, types.SimpleNamespace(progress=None, rows=5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "is_slow", "sizes"),
+    ("columns", "rows", "file_format", "sizes"),
     [
-        (1, 120_000, True, [50_000, 50_000, 20_000]),
-        (100, 1_200, True, [500, 500, 200]),
-        (100, 1_200, False, [1_200]),
-        (60_000, 2, True, [1, 1]),
-        (1, 0, True, [0]),
-        (0, 3, True, [3]),
+        (1, 120_000, FileFormat.CSV, [50_000, 50_000, 20_000]),
+        (100, 1_200, FileFormat.CSV, [500, 500, 200]),
+        (100, 1_200, FileFormat.PARQUET, [1_200]),
+        (60_000, 2, FileFormat.XLSX, [1, 1]),
+        (1, 0, FileFormat.CSV, [0]),
+        (0, 3, FileFormat.CSV, [3]),
     ],
 )
 def test_slow_formats_are_written_in_small_parts(
-    run: Run, columns: int, rows: int, is_slow: bool, sizes: list[int]
+    run: Run, columns: int, rows: int, file_format: FileFormat, sizes: list[int]
 ) -> None:
     nulls = pa.nulls(rows)
     batch = pa.RecordBatch.from_arrays([nulls] * columns, names=[str(at) for at in range(columns)])
     if not columns:
         batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     download = Download(run, "a.csv")  # type: ignore[arg-type]
-    parts = downloads._parts(download, iter([batch]), is_slow=is_slow)
+    parts = downloads.parts(download, [batch], file_format)
     assert [part.num_rows for part in parts] == sizes
 
 
 def test_no_more_than_eight_downloads_run_at_once(run: Run) -> None:
     for _ in range(8):
-        downloads._new(run, "a")  # type: ignore[arg-type]
+        downloads.new_download(run, "a")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="At most 8 downloads"):
-        downloads._new(run, "a")  # type: ignore[arg-type]
+        downloads.new_download(run, "a")  # type: ignore[arg-type]
     next(iter(run.downloads.values())).state = "failed"
-    assert downloads._new(run, "b").name == "b"  # type: ignore[arg-type]
+    assert downloads.new_download(run, "b").name == "b"  # type: ignore[arg-type]
     assert len(run.downloads) == 9
