@@ -28,9 +28,10 @@ _MISSING = re.compile(r"Table with name (\S+) does not exist")
 _NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found')
 # DuckDB's advice, which names settings that cannot be changed everywhere.
 _MEMORY_ADVICE = re.compile(r"\n*(?:Database is launched|Possible solutions)")
-# DuckDB's words around an error of ours, in DuckDB 2 and 1; the latter's have paths of this machine.
+# The words of DuckDB and Arrow around an error of ours, some with paths of this machine.
 _AROUND_OURS = re.compile(
-    r".*exporting a stream from the Arrow source failed: [A-Z]\w*Error: |^[A-Z]\w*Error: |\s+At:\s+[^\s]+\(\d+\): .*",
+    r"^.*?(?:the Arrow source failed|get_next failed\(\)): (?:\w*Error|Unknown error|Invalid): |^[A-Z]\w*Error: "
+    r"|\.? Detail: Python exception: Traceback .*|\s+At:\s+\S+\(\d+\): .*",
     re.DOTALL,
 )
 _UNDERLINED = re.compile(r"\x1b\[[0-9;]*m")

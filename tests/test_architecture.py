@@ -46,6 +46,7 @@ NOUNS_WITH_ONE_READER = {
     "browse/downloads.py": "downloads in progress; routes.py has the paths",
     "browse/markdown.py": "Markdown as a tree of elements; folders.py has the files",
     "browse/previews.py": "first rows and costs; routes.py has the paths",
+    "browse/completion.py": "names for a query; routes.py has the paths",
     "browse/query_box.py": "queries in SQL; routes.py has the paths",
     "browse/routes.py": "the paths of requests and their responses; page.py listens",
     "browse/tables.py": "facts about one table; routes.py has the paths",

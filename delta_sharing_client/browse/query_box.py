@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from delta_sharing_client import queries
+from delta_sharing_client import optional, queries
 from delta_sharing_client.browse import downloads
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.cells import MOST_COLUMNS, cells_of
 from delta_sharing_client.browse.code import query_programs
+from delta_sharing_client.browse.completion import quoted
 from delta_sharing_client.browse.session import ASKED_FROM, Session
 from delta_sharing_client.client import SharingClient
 from delta_sharing_client.errors import UsageError
@@ -73,6 +74,14 @@ class _Query:
     def progress(self) -> Progress:
         """The downloaded bytes, of those that were agreed to."""
         return Progress(0, 0, 0, 0, self.rows, self.read, max(self.read, self._most))
+
+
+def first(session: Session, asked: Asked) -> dict[str, object]:
+    """Return a first query: some rows of the table ``name``, if there is one. Raises ``UsageError`` if DuckDB is not
+    installed."""
+    optional.load("duckdb", "duckdb")
+    name = ".".join(map(quoted, asked.texts("name")))
+    return {"sql": f"SELECT * FROM {name} LIMIT 100" if name else ""}
 
 
 def planned(session: Session, asked: Asked) -> dict[str, object]:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from delta_sharing_client.browse import assets, downloads, folders, previews, query_box, tables
+from delta_sharing_client.browse import assets, completion, downloads, folders, previews, query_box, tables
 from delta_sharing_client.browse.asked import Asked, Mistake
 from delta_sharing_client.browse.guard import API, FILES
 from delta_sharing_client.browse.session import PDF, Session
@@ -24,7 +24,13 @@ from delta_sharing_client.run.loop import asynchronously
 Question = Callable[[Session, Asked], Mapping[str, object]]
 
 _STATIC = Path(__file__).parent / "static"
-_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
 _PAGE = "page.html"
 _MOST_ASKED = 1_000_000
 
@@ -51,6 +57,8 @@ QUESTIONS: Mapping[str, Question] = {
     "cancel": downloads.cancel,
     "folder": folders.folder,
     "look": folders.look,
+    "query-first": query_box.first,
+    "query-names": completion.names,
     "query-plan": query_box.planned,
     "query-rows": query_box.rows,
     "query-code": query_box.code,

@@ -7,8 +7,10 @@ import dataclasses
 import secrets
 import shutil
 import threading
+import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -28,6 +30,8 @@ QUICK = ReadOptions(progress=False, read_timeout=30.0, max_attempts=4, max_retry
 PATIENT = ReadOptions(progress=False)
 _MOST_FILES, _MOST_PLANS = 20, 8
 PDF = "application/pdf"
+_KEPT_SECONDS = 60.0
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Session:
         self.described: dict[AssetName, Described] = {}
         self._plans: dict[str, PlannedRows] = {}
         self._files: dict[str, ReadyFile] = {}
+        self._remembered: dict[Hashable, tuple[float, object]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -90,6 +95,18 @@ class Session:
     def masked(self, text: str) -> str:
         """Return ``text`` without the credentials that are sent to the server."""
         return scrub(text, self.client._rest.secrets())
+
+    def remembered(self, key: Hashable, request: Callable[[], T]) -> T:
+        """Return the result of ``request``, or that of the same ``key`` in the last minute."""
+        now = time.monotonic()
+        with self._lock:
+            self._remembered = {one: kept for one, kept in self._remembered.items() if now - kept[0] < _KEPT_SECONDS}
+            kept = self._remembered.get(key)
+        if kept is None:
+            kept = now, request()
+            with self._lock:
+                self._remembered[key] = kept
+        return cast(T, kept[1])
 
     # === Plans ===
 

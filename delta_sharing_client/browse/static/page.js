@@ -2,7 +2,8 @@
 
 import { ask } from "./ask.js";
 import { showAsset } from "./files.js";
-import { address, brief, comment, el, fill, moment, shown, stop } from "./parts.js";
+import { address, brief, comment, el, fill, moment, shown, shownLines, stop } from "./parts.js";
+import { showQuery } from "./query.js";
 import { showTable } from "./table.js";
 import { Tree } from "./tree.js";
 
@@ -33,6 +34,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 let welcome = null;
+let table = null; // the table that was open last
 
 function show() {
   let parts = [];
@@ -44,6 +46,13 @@ function show() {
   const [kind, ...rest] = parts;
   const path = rest.slice(0, 3);
   stop(view);
+  if (kind === "query") {
+    document.title = "Query · Shared data";
+    tree.mark(null);
+    choosing(false);
+    showQuery(view, table);
+    return;
+  }
   if (!KINDS.has(kind) || path.length < 3) {
     document.title = "Shared data";
     tree.mark(null);
@@ -54,6 +63,7 @@ function show() {
   document.title = `${brief(path[2])} · Shared data`;
   tree.mark(kind, path);
   view.scrollTop = 0;
+  if (kind === "table") table = path;
   if (kind === "table") showTable(view, path, rest[3], (tab) => history.replaceState(null, "", address(kind, path, tab)));
   else showAsset(view, kind, path, rest.slice(3));
 }

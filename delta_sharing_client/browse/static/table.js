@@ -4,7 +4,7 @@ import { ask } from "./ask.js";
 import { download } from "./downloads.js";
 import { brief, comment, count, el, facts, fill, grid, hint, notes, number, problem, shown, shownLines, size, tabs, tell, when } from "./parts.js";
 
-const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"], ["xlsx", "Excel"]];
+export const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"], ["xlsx", "Excel"]];
 const MOST_BOXES = 3000;
 
 export function showTable(place, path, tab, onTab) {
@@ -471,17 +471,21 @@ function codeTab(choice) {
       if (error.field) mistake(form, error);
       throw error;
     }
-    return told.programs.map(({ name, text }) => {
-      const code = el("pre", { class: "wrap", tabindex: "0" }, text);
-      const button = el("button", { type: "button", "aria-label": `Copy the code for ${name}` }, "Copy");
-      button.addEventListener("click", () => copy(code, text, button));
-      return el("section", { class: "program", "data-program": name }, el("h3", {}, name, button), code);
-    });
+    return programs(told.programs);
   });
   const form = choice.form("Use this", show);
   follow(form, place, show);
   show();
   return [form, place];
+}
+
+export function programs(list) {
+  return list.map(({ name, text }) => {
+    const code = el("pre", { class: "wrap", tabindex: "0" }, text);
+    const button = el("button", { type: "button", "aria-label": `Copy the code for ${name}` }, "Copy");
+    button.addEventListener("click", () => copy(code, text, button));
+    return el("section", { class: "program", "data-program": name }, el("h3", {}, name, button), code);
+  });
 }
 
 async function copy(code, text, button) {
