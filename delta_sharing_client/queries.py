@@ -14,7 +14,7 @@ from sqlglot import exp
 from delta_sharing_client import optional
 from delta_sharing_client.arrow_forms import reader_of
 from delta_sharing_client.client import SharingClient
-from delta_sharing_client.errors import OutOfMemoryError, UsageError
+from delta_sharing_client.errors import OutOfMemoryError, UsageError, check_memory
 from delta_sharing_client.limited_reads import stopped_by_end
 from delta_sharing_client.protocol.names import AssetName
 from delta_sharing_client.table import SharedTable
@@ -52,6 +52,14 @@ _CONFINEMENT = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
+
+
+# Classes of sqlglot: functions with the same results in Spark, and parts with others.
+_FUNCTIONS_OF_SPARK = re.compile(
+    "Abs|And|Avg|Case|Coalesce|Count|DenseRank|Exists|If|Lag|Lead|Lower|Max|Min|Nullif|Or|Rank|Round|RowNumber|Sum|"
+    "Upper"
+)
+_PARTS_UNLIKE_SPARK = re.compile("Bracket|Interval|Lambda|Pivot|PivotAny|Qualify|Struct|TableSample|Values")
 
 
 class _DuckDB(sqlglot.dialects.DuckDB):  # type: ignore[misc]
@@ -129,6 +137,7 @@ def _with_errors(client: SharingClient, reader: pa.RecordBatchReader) -> Iterato
     try:
         yield from reader
     except (OSError, pa.ArrowException) as error:
+        check_memory(error)
         # Arrow hands on the text of DuckDB's error, not its class.
         is_memory = str(error).startswith("Out of Memory")
         with errors_of(client):
@@ -192,12 +201,19 @@ def in_spark(query: str, catalog: str) -> str | None:
 
 
 def _is_unlike_spark(part: Any) -> bool:
+    name = type(part).__name__
     if isinstance(part, exp.Cast):
         # DuckDB rounds 1.5 to an integer, Spark cuts it.
         return not part.to.is_type("date", "timestamp", "text", "varchar", "double")
-    # Functions that sqlglot does not know; QUALIFY, which it turns into a column; columns after a table's full name.
-    return isinstance(part, (exp.Anonymous, exp.AnonymousAggFunc, exp.Qualify)) or (
-        isinstance(part, exp.Column) and bool(part.db)
+    if isinstance(part, exp.Func):
+        return not _FUNCTIONS_OF_SPARK.fullmatch(name)
+    # A backslash is an escape in Spark's LIKE; a column after a table's full name would need the catalog, too.
+    return (
+        bool(_PARTS_UNLIKE_SPARK.fullmatch(name))
+        or (isinstance(part, exp.Literal) and "\\" in part.name)
+        or (isinstance(part, exp.Distinct) and part.args.get("on") is not None)
+        or (isinstance(part, exp.Join) and part.method != "")
+        or (isinstance(part, exp.Column) and part.db != "")
     )
 
 

@@ -232,6 +232,7 @@ HOSTS = {
     "docs.snowflake.com",
     "github.com",
     "modelcontextprotocol.io",
+    "www.chartjs.org",
 }
 
 

@@ -3,6 +3,7 @@
 import { count, el, problem, shown } from "./parts.js";
 
 const MOST_SERIES = 6;
+const MOST_TICKS = 8;
 const COLORS = ["--accent", "--insert", "--update", "--delete", "--violet", "--soft"];
 const IS_TIME = /^(date|timestamp|timestamp_ntz)$/;
 // What was chosen last, by the names and types of the columns: another run of the query keeps it.
@@ -72,10 +73,11 @@ async function drawn(place, found, choice) {
   const names = choice.series.map((at) => shown(found.columns[at].name));
   const axis = { ticks: { color: color("--soft") }, grid: { color: color("--line") }, border: { color: color("--line") } };
   const moment = (at) => new Date(at).toISOString().replace("T", " ").replace(/(:00)?\.000Z$/, "").replace(/ 00:00$/, "");
+  const places = [...new Set(isTime ? rows.map(position) : [])];
+  const ticks = places.filter((_, at) => at % Math.ceil(places.length / MOST_TICKS) === 0).map((value) => ({ value }));
   place.replaceChildren();
   const canvas = el("canvas", { role: "img", "aria-label": `${choice.kind === "bar" ? "Bars" : "Lines"} of ${names.join(", ") || "nothing"} by ${shown(column.name)}, ${count(rows.length, "row")}. The tab Rows has the values.` });
   place.append(canvas);
-  Chart.getChart(canvas)?.destroy();
   new Chart(canvas, {
     type: choice.kind,
     data: {
@@ -96,7 +98,9 @@ async function drawn(place, found, choice) {
       },
       scales: {
         x: { ...axis, ...(isScale ? { type: "linear" } : {}), grid: { display: false }, title: { display: true, text: shown(column.name), color: color("--soft") },
-          ticks: { ...axis.ticks, maxRotation: 45, autoSkipPadding: 12, ...(isTime ? { callback: moment, maxTicksLimit: 8 } : {}) } },
+          ticks: { ...axis.ticks, maxRotation: 45, autoSkipPadding: 12, ...(isTime ? { callback: moment } : {}) },
+          // Times are marked where there are rows.
+          ...(isTime ? { min: places[0], max: places.at(-1), afterBuildTicks: (scale) => { scale.ticks = ticks; } } : {}) },
         y: { ...axis, beginAtZero: choice.kind === "bar", title: { display: names.length === 1, text: names[0], color: color("--soft") } },
       },
     },

@@ -128,11 +128,16 @@ def test_quoted_name_means_the_same_to_duckdb(name: str) -> None:
     assert relation.columns == [name]
 
 
-@given(st.text("sd.\"' -/*o\n1", max_size=30), st.integers(0, 30))
+@meets(paths=20, texts=20)
+@given(
+    st.lists(st.sampled_from(["s", "d", "s.d", ".", '"', "'", " ", "--", "/*", "*/", "\n", "1", "é"])).map("".join),
+    st.integers(0, 30),
+)
 def test_any_text_has_a_span(text: str, at: int) -> None:
     tokens = list(completion._tokens(text))
     assert all(one.end <= other.start for one, other in itertools.pairwise(tokens))
     assert {text[token.start : token.end] for token in tokens} == {token.text for token in tokens}
     assert "".join(text.split()) == "".join("".join(token.text.split()) for token in tokens)
     completion._above(tokens, at)
-    list(completion._paths(tokens, at))
+    met("paths", any(len(path.names) > 1 for path in completion._paths(tokens, at)))
+    met("texts", any(token.text.startswith(("'", "--", "/*")) for token in tokens))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import hashlib
 import io
+import json
 import pathlib
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from delta_sharing_client import testing
 from delta_sharing_client.browse import downloads, query_box
 from delta_sharing_client.browse.asked import Asked
 from delta_sharing_client.browse.session import Session
+from delta_sharing_client.cli import main
 from delta_sharing_client.errors import OutOfMemoryError, UsageError
 from delta_sharing_client.limited_reads import ENDING
 from tests.time_limits import HANGS, SOON, Stopwatch
@@ -39,11 +42,16 @@ WIDE = pa.table({f"c{number}": [number] for number in range(210)})
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with testing.running({"s.d.t": ROWS, "s.d.other": OTHER, "s.d.wide": WIDE}) as server:
-        session_ = Session(server.profile, tmp_path_factory.mktemp("run"))
-        yield session_
-        session_.close()
+def server() -> Iterator[Any]:
+    with testing.running({"s.d.t": ROWS, "s.d.other": OTHER, "s.d.wide": WIDE}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    session_ = Session(server.profile, tmp_path_factory.mktemp("run"))
+    yield session_
+    session_.close()
 
 
 def planned(session: Session, sql: str) -> Any:
@@ -298,3 +306,38 @@ def test_cancelled_download_ends_its_query(session: Session) -> None:
         assert watch.seconds < HANGS
         time.sleep(0.01)
     assert (download.state, download.file) == ("ended", None)
+
+
+# --- code ---
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT b, count(*) AS n FROM s.d.t GROUP BY b ORDER BY b;",
+        'SELECT \'a\\b\' || \'"""\' || "a" AS x\nFROM s.d.other ORDER BY 1',
+        "-- it's\nSELECT '🦆é' AS duck",
+    ],
+)
+def test_programs_return_the_rows_of_the_query(
+    server: Any, session: Session, sql: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELTA_SHARING_PROFILE", json.dumps(server.profile))
+    (tmp_path / "mine.share").write_text(json.dumps(server.profile))
+    expected = rows(session, sql)["rows"]
+    for profile in ("mine.share", None):
+        monkeypatch.setattr(session, "profile", profile)
+        found: Any = query_box.code(session, Asked({"sql": sql}))
+        programs = {one["name"]: one["text"] for one in found["programs"]}
+        assert list(programs) == ["pandas", "Polars", "DuckDB", "Spark", "Command line"]
+        names: dict[str, Any] = {}
+        exec(programs["pandas"], names)
+        pandas = names["frame"].astype(object).where(names["frame"].notna(), None).values.tolist()
+        exec(programs["Polars"], names)
+        exec(programs["DuckDB"], names)
+        assert main(shlex.split(programs["Command line"])[1:]) == 0
+        of_file = [list(row.values()) for row in pq.read_table("rows.parquet").to_pylist()]
+        for values in (pandas, names["frame"].rows(), names["relation"].fetchall(), of_file):
+            assert [[None if one is None else str(one) for one in row] for row in values] == expected
+        compile(programs["Spark"], "spark", "exec")
