@@ -14,6 +14,7 @@ import msgspec
 from delta_sharing_client.checks import forms
 from delta_sharing_client.checks.check import Failed, NotOffered, NotTestable
 from delta_sharing_client.client import SharingClient
+from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.http.body import body_chunks
 from delta_sharing_client.http.network import Allowed
 from delta_sharing_client.http.request_limits import RequestLimits
@@ -29,6 +30,8 @@ ObjectT = TypeVar("ObjectT")
 ABSENT = (404, 405, 501)
 # What reading a response raises that has another form than the specification says.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, OSError)
+# A report does not wait minutes for each request that a server refuses for now.
+_QUICK = ReadOptions(read_timeout=30.0, max_attempts=3, max_retry_seconds=10.0)
 MOST_SHARES = 20
 MOST_SCHEMAS = 100
 MOST_TABLES = 50
@@ -107,7 +110,8 @@ _TOLD_HEADERS = frozenset(
 
 
 class Server:
-    """Requests to the server of a profile. Responses to equal requests are kept, unless they are requested ``fresh``.
+    """Requests to the server of a profile. Responses to equal requests are kept, unless they are requested ``fresh``;
+    failures are kept always.
 
     ``share`` limits what is looked at to one share. ``latest`` is the last response that a check has seen. ``client``
     reads what lies in stores.
@@ -121,6 +125,7 @@ class Server:
         self._transport = Transport(profile, self.options)
         self._sessions = Sessions()
         self._kept: dict[object, Answer] = {}
+        self._failed: dict[object, DeltaSharingError] = {}
         self._found: dict[object, Any] = {}
         self.client = SharingClient(profile, self.options)
 
@@ -175,7 +180,13 @@ class Server:
                 body=body,
                 to_catalog=catalog,
             )
-            response, content = self._transport.ask(request, anonymous=anonymous)
+            if key in self._failed:
+                raise self._failed[key].with_traceback(None)
+            try:
+                response, content = self._transport.ask(request, anonymous=anonymous)
+            except DeltaSharingError as error:
+                self._failed[key] = error
+                raise
             told = "".join(f" {name}={value}" for name, value in (headers or {}).items() if name != "Authorization")
             if anonymous:
                 told += " (with another token)" if "Authorization" in (headers or {}) else " (without a token)"

@@ -18,6 +18,7 @@ from delta_sharing_client.checks.check import Outcome
 from delta_sharing_client.checks.checked_server import Answer, Server
 from delta_sharing_client.checks.run import all_checks, conformance
 from delta_sharing_client.checks.shared_tables import CAPABILITIES
+from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.http.body import Response
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
@@ -216,3 +217,18 @@ def test_requests_are_few_however_much_is_shared(server: RunningServer, monkeypa
 
 
 NAMES = ("shares", "schemas")
+
+
+def test_request_that_fails_is_sent_for_one_check_alone(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, failed = Transport.ask, Counter[str]()
+
+    def unavailable(self: Transport, request: Request, *, anonymous: bool = False) -> tuple[Response, bytes]:
+        if request.path[-1] == "changes":
+            failed[f"{request.path} {request.params} {request.headers} {anonymous}"] += 1
+            raise DeltaSharingError("The server is busy.")
+        return ask(self, request, anonymous=anonymous)
+
+    monkeypatch.setattr(Transport, "ask", unavailable)
+    report = conformance(server.profile, only=["change-feed"])
+    assert len([result for result in report.failed if "busy" in result.reason]) > 1
+    assert set(failed.values()) == {1}
