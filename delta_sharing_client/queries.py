@@ -54,6 +54,8 @@ _CONFINEMENT = (
 )
 
 
+# Types whose values DuckDB changes without an error when it hands them to Arrow.
+_CHANGED_IN_ARROW = frozenset(("bignum", "bit", "time with time zone", "uhugeint", "varint"))
 # Classes of sqlglot: functions with the same results in Spark, and parts with others.
 _FUNCTIONS_OF_SPARK = re.compile(
     "Abs|And|Avg|Case|Coalesce|Count|DenseRank|Exists|If|Lag|Lead|Lower|Max|Min|Nullif|Or|Rank|Round|RowNumber|Sum|"
@@ -127,9 +129,23 @@ def relation(
 @contextlib.contextmanager
 def rows_of(client: SharingClient, relation: duckdb.DuckDBPyRelation) -> Iterator[pa.RecordBatchReader]:
     """Yield a reader of the rows of ``relation``. It raises the errors of ``errors_of``, also if the query fails after
-    its first rows."""
+    its first rows, and ``UsageError`` for a column whose values DuckDB would change."""
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        if changed := next((part for part in _parts(kind) if part.id in _CHANGED_IN_ARROW), None):
+            raise UsageError(
+                f"The column '{name}' has the type {changed}, which Arrow does not have; write CAST(... AS VARCHAR)."
+            )
     with errors_of(client), reader_of(relation) as reader:
         yield pa.RecordBatchReader.from_batches(reader.schema, _with_errors(client, reader))
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """Yield a type of DuckDB and the types in it."""
+    yield kind
+    if kind.id in ("array", "list", "map", "struct", "union"):
+        for _, child in kind.children:
+            if not isinstance(child, int):  # the length of an array
+                yield from _parts(child)
 
 
 def _with_errors(client: SharingClient, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -226,6 +242,8 @@ def _parsed(query: str) -> Any:
     first = _FIRST_WORD.match(query)
     try:
         statements = sqlglot.parse(query, dialect=_DuckDB) if first and first[1].upper() in _QUERIES else []
+    except RecursionError:
+        raise UsageError("The SQL cannot be parsed: it has too many levels of parentheses.") from None
     except sqlglot.errors.SqlglotError as error:
         message = _UNDERLINED.sub("'", str(error))
         raise UsageError(f"The SQL cannot be parsed. {' '.join(message.split())}") from None

@@ -29,6 +29,7 @@ VIEWS = {
     "model": ("#model/demo/shop/churn/2//MLmodel", ".look pre"),
     "skill": ("#skill/demo/shop/sales-report", ".markdown h4"),
     "search": ("#volume/demo/shop/documents", ".link"),
+    "query": ("#query", ".query textarea"),
     "missing": ("#table/demo/shop/none", ".problem .reason"),
 }
 SEARCH = """document.getElementById('menu').click(), document.getElementById('search').value = 'amount',

@@ -62,10 +62,10 @@ def test_failure_after_the_first_rows_has_its_kind(
     text: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = pa.schema([("a", pa.int64())])
-    relation: Any = pa.table({"a": [1]}, schema)
+    relation = duckdb.sql("SELECT 1 AS a")
 
     def fail() -> Any:
-        yield from relation.to_batches()
+        yield from pa.table({"a": [1]}, schema).to_batches()
         raise OSError(text)
 
     monkeypatch.setattr(queries, "reader_of", lambda relation: contextlib.nullcontext(Rows(schema, fail())))
@@ -103,3 +103,52 @@ def test_failure_after_the_first_rows_has_its_kind(
 def test_query_is_translated_only_where_it_means_the_same(query: str, in_spark: str | None) -> None:
     found = queries.in_spark(query, "c")
     assert (None if found is None else " ".join(found.split())) == in_spark
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "340282366920938463463374607431768211455::UHUGEINT",
+        "'12:00:00+02'::TIMETZ",
+        "'101'::BIT",
+        "[{'a': '101'::BIT}]",
+        "MAP {1: '12:00:00+02'::TIMETZ}",
+        "[1::UHUGEINT]::UHUGEINT[1]",
+    ],
+)
+def test_types_that_arrow_lacks_are_refused_by_column(value: str) -> None:
+    relation = duckdb.sql(f"SELECT 1 AS a, {value} AS b")
+    with pytest.raises(UsageError, match=r"The column 'b' has the type .*CAST"), queries.rows_of(CLIENT, relation):
+        pass
+
+
+def test_other_types_reach_arrow_with_their_values() -> None:
+    values = (
+        *("170141183460469231731687303715884105727::HUGEINT", "'x'::ENUM('x', 'y')", "[1, 2]::INTEGER[2]"),
+        *(
+            "MAP {'a': 1}",
+            "{'a': 1, 'b': [1]}",
+            "DATE '2024-02-29'",
+            "TIMESTAMP '2024-01-01 00:00:00.123456'",
+            "'x'::BLOB",
+        ),
+    )
+    relation = duckdb.sql(f"SELECT {', '.join(f'{value} AS c{number}' for number, value in enumerate(values))}")
+    with queries.rows_of(CLIENT, relation) as reader:
+        (row,) = reader.read_all().to_pylist()
+    (expected,) = relation.fetchall()
+    found = [
+        dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
+        for value in row.values()
+    ]
+    assert [found[0], *found[1:2], list(found[2]), *found[3:]] == [
+        int(expected[0]),
+        expected[1],
+        list(expected[2]),
+        *expected[3:],
+    ]
+
+
+def test_deeply_nested_sql_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UsageError, match=r"cannot be parsed|too many levels"):
+        queries.relation(CLIENT, f"SELECT {'(' * 5000}1{')' * 5000}", duckdb.connect())
