@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from delta_sharing_client.checks.checked_server import Server
 
 
+_OPENED = pytest.StashKey[Any]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("delta-sharing", "conformance of a Delta Sharing or OpenSharing server")
@@ -26,8 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the checks to the tests of the run."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Open the server. A wrong profile ends the run here, before tests are distributed."""
     profile = config.getoption("--delta-sharing-conformance")
     if profile is None:
         return
@@ -41,6 +44,12 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     except DeltaSharingError as error:
         raise pytest.UsageError(str(error)) from None
     config.add_cleanup(server.close)
+    config.stash[_OPENED] = checks, server
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the checks to the tests of the run."""
+    checks, server = config.stash.get(_OPENED, ([], None))
     items.extend(_CheckItem.from_parent(session, check=one, server=server) for one in checks)
 
 

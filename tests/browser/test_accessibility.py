@@ -29,15 +29,19 @@ VIEWS = {
     "model": ("#model/demo/shop/churn/2//MLmodel", ".look pre"),
     "skill": ("#skill/demo/shop/sales-report", ".markdown h4"),
     "search": ("#volume/demo/shop/documents", ".link"),
-    "query": ("#query", ".query textarea"),
+    "query": ("#query", "#view button"),
     "missing": ("#table/demo/shop/none", ".problem .reason"),
 }
 SEARCH = """document.getElementById('menu').click(), document.getElementById('search').value = 'amount',
   document.getElementById('search').dispatchEvent(new Event('input'))"""
+QUERY = """((box) => { box.value = 'SELECT country, count(*) AS n FROM demo.shop.orders GROUP BY country';
+  box.dispatchEvent(new Event('input')); })(document.querySelector('.query textarea')),
+  [...document.querySelectorAll('#view button')].find((one) => one.textContent === 'Run').click()"""
 STEPS = {
     "columns": ("document.querySelector('.act button').click()", ".facts-of-column dl"),
     "rows": ("document.querySelector('summary').click(), document.querySelector('.rows td').click()", ".boxes label"),
     "search": (SEARCH, ".why"),
+    "query": (QUERY, ".result td"),
     "history": ("document.querySelector('.act button').click()", ".result td"),
 }
 IS_SEEN = "one.checkVisibility({visibilityProperty: true})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -126,13 +127,14 @@ def test_plugin_runs_each_check_as_a_test(server: RunningServer, tmp_path: Path)
     server.set_fault("break-list.max-results")
     bad = run(str(profile), "--delta-sharing-only", "listings", "--delta-sharing-share", "demo")
     server.clear_faults()
-    wrong = run(str(tmp_path / "missing.share"))
+    wrong = [run(str(tmp_path / "missing.share"), *options) for options in ((), ("-n", "2"))]
 
     assert good.returncode == 0, good.stdout
     assert bad.returncode == 1
     assert "conformance[list.max-results]" in bad.stdout
     assert "Expected at most 1 item" in bad.stdout
-    assert (wrong.returncode, "There is no profile file" in wrong.stderr + wrong.stdout) == (4, True)
+    assert [one.returncode for one in wrong] == [4, 4]
+    assert all(re.fullmatch(r"\s*ERROR: There is no profile file [^\n]*\s*", one.stderr + one.stdout) for one in wrong)
 
 
 HOSTILE = "<script>alert(1)</script> ]]> \x00\x1b[31m \u202e \uffff"
