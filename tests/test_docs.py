@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -147,6 +148,19 @@ def test_type_table_has_every_type_of_pyiceberg() -> None:
     known = {re.sub(r"\W.*", "", str(kind())) for kind in kinds}
 
     assert named == known | {"decimal", "fixed", "struct", "list", "map", "variant"}
+
+
+def test_vendored_scripts_are_those_of_the_page_on_dependencies() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    stated = re.findall(r"^\| \[.*?\| (\S+) \| `(\S+)` \| .*?\| `([0-9a-f]{64})` \|", page, re.MULTILINE)
+    static = ROOT / "delta_sharing_client" / "browse" / "static"
+
+    assert {Path(path).name for _, path, _ in stated} == {path.name for path in static.glob("*.umd.js")}
+    for version, path, digest in stated:
+        data = (ROOT / path).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == digest
+        assert f"v{version}\n".encode() in data[:100]
+        assert b"Permission is hereby granted" in (static / "chart.LICENSE.txt").read_bytes()
 
 
 def test_errors_page_lists_every_error_with_its_exit_code() -> None:

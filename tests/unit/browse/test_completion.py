@@ -128,9 +128,11 @@ def test_quoted_name_means_the_same_to_duckdb(name: str) -> None:
     assert relation.columns == [name]
 
 
-@meets(paths=20, texts=20)
+@meets(paths=8, texts=8)
 @given(
-    st.lists(st.sampled_from(["s", "d", "s.d", ".", '"', "'", " ", "--", "/*", "*/", "\n", "1", "é"])).map("".join),
+    st.lists(
+        st.sampled_from(["s", "d", "s.d", "s.d.t", ".", '"', "'", " ", "--", "/*", "*/", "\n", "1", "é"]), min_size=3
+    ).map("".join),
     st.integers(0, 30),
 )
 def test_any_text_has_a_span(text: str, at: int) -> None:
