@@ -38,8 +38,12 @@ class Ending:
         return lambda: self._stops.pop(key, None)
 
     def finish(self) -> None:
-        """Say that the call has returned."""
+        """Say that the call has returned, and stop what it left open: DuckDB keeps the reads of a query that failed."""
         self._done.set()
+        with self._lock:
+            stops, self._stops = list(self._stops.values()), {}
+        for stop in stops:
+            stop()
 
     def end(self) -> None:
         """Stop what the call has started until it has returned."""

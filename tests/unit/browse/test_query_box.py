@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import hashlib
 import io
@@ -27,7 +28,9 @@ from delta_sharing_client.browse.session import Session
 from delta_sharing_client.cli import main
 from delta_sharing_client.errors import OutOfMemoryError, UsageError
 from delta_sharing_client.limited_reads import ENDING
+from delta_sharing_client.run import loop
 from tests.time_limits import HANGS, SOON, Stopwatch
+from tests.unit.storages import wait_for
 
 ROWS = pa.table(
     {
@@ -291,6 +294,7 @@ def test_download_that_fails_or_needs_too_much_leaves_no_file(
     assert "Reading 's.d.t' needs about" in told["error"]
     told, path = finished(session, "FROM s.d.t", "csv", agreed=10**18)
     assert "but the disk for temporary files has" in told["error"]
+    wait_for(lambda: not asyncio.all_tasks(loop.current().loop))
     with pytest.raises(UsageError, match="Expected one of the formats"):
         finished(session, "FROM s.d.t", "exe")
     with pytest.raises(UsageError, match="There is no query yet"):
