@@ -11,6 +11,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 import delta_sharing_client as ds
 import mock_server
-from delta_sharing_client.checks import forms
+from delta_sharing_client.checks import forms, pytest_plugin
 from delta_sharing_client.checks.check import Check, Level, Outcome
 from delta_sharing_client.checks.conformance_report import ConformanceReport, Result
 from delta_sharing_client.checks.run import all_checks
@@ -118,7 +119,9 @@ def test_plugin_runs_each_check_as_a_test(server: RunningServer, tmp_path: Path)
     profile.write_text(json.dumps(server.profile))
 
     def run(*options: str) -> Any:
-        plugin = ("-p", "delta_sharing_client.checks.pytest_plugin", "-p", "no:cacheprovider")
+        # A package that was installed before the plugin was added has no entry point for it.
+        is_installed = any(one.value == pytest_plugin.__name__ for one in metadata.entry_points(group="pytest11"))
+        plugin = ("-p", "no:cacheprovider", *(() if is_installed else ("-p", pytest_plugin.__name__)))
         command = [sys.executable, "-m", "pytest", "-q", *plugin, "--delta-sharing-conformance", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -22,8 +22,8 @@ from delta_sharing_client.mcp.http_server import running
 from delta_sharing_client.mcp.limits import Limits
 from delta_sharing_client.mcp.scope import Scope
 from delta_sharing_client.mcp.server import make_server
-from tests.mcp_sessions import Session, connected, digests
 from tests.time_limits import HANGS
+from tests.unit.mcp.sessions import Session, connected, digests
 
 pytestmark = pytest.mark.server
 

@@ -17,8 +17,8 @@ from delta_sharing_client.mcp.limits import Limits
 from delta_sharing_client.mcp.scope import Scope
 from delta_sharing_client.mcp.server import make_server
 from delta_sharing_client.protocol.names import AssetName
-from tests.mcp_sessions import Session, connected
 from tests.quota import meets, met
+from tests.unit.mcp.sessions import Session, connected
 
 INVALID = -32602
 FILES = {

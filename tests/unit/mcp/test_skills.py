@@ -16,8 +16,8 @@ import pytest
 from delta_sharing_client.mcp import extension, skills
 from delta_sharing_client.mcp.limits import Limits
 from delta_sharing_client.mcp.scope import Scope
-from tests.mcp_sessions import Session, Shelf, connected, digests, shelf
 from tests.time_limits import HANGS, SOON, Stopwatch
+from tests.unit.mcp.sessions import Session, Shelf, connected, digests, shelf
 
 pytestmark = pytest.mark.server
 
