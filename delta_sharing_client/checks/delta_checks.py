@@ -34,6 +34,7 @@ _SPEC = "Delta Sharing Protocol"
 _FILE = f"{_SPEC}, File in Delta Format"
 _LOG = "Delta transaction log protocol"
 _MAPPING = ("delta.columnMapping.id", "delta.columnMapping.physicalName")
+_CHANGES = "delta.typeChanges"
 _BOUNDS = ("minValues", "maxValues", "nullCount")
 
 
@@ -145,6 +146,35 @@ def _fields(node: object) -> Iterator[dict[str, Any]]:
     elif isinstance(node, list):
         for each in node:
             yield from _fields(each)
+
+
+def _changes(table: SharedTable) -> list[dict[str, Any]]:
+    """Return the fields whose type was changed."""
+    return [field for field in _fields(json.loads(table.details["schemaString"])) if _CHANGES in field["metadata"]]
+
+
+@check(
+    "delta.widening", Level.DELTA,
+    "A widened field states its earlier types: each change has fromType and toType, the last one ends with the field's "
+    "type, and the protocol has the feature typeWidening.",
+    f"{_LOG}, Type Widening; Type Change Metadata",
+)  # fmt: skip
+def _widening(server: Server) -> None:
+    table = table_with(_offering(server), "a table with type widening and a widened column", _changes)
+    answer = table.metadata()
+    if not {"typeWidening", "typeWidening-preview"} & set(table.protocol.get("readerFeatures") or ()):
+        raise Failed("Expected the reader feature typeWidening of a table with delta.typeChanges, found none.", answer)
+    for field in _changes(table):
+        changes = field["metadata"][_CHANGES]
+        if not all(isinstance(change.get(name), str) for change in changes for name in ("fromType", "toType")):
+            raise Failed(f"Expected fromType and toType in each change of the field '{field['name']}'.", answer)
+        own = [change["toType"] for change in changes if "fieldPath" not in change]
+        if own and own[-1] != field["type"]:
+            raise Failed(
+                f"Expected the last change of the field '{field['name']}' to end with its type {field['type']}, found "
+                f"{own[-1]}.",
+                answer,
+            )
 
 
 @check(

@@ -22,18 +22,22 @@ from delta_sharing_client.errors import DeltaSharingError
 from delta_sharing_client.http.body import Response
 from delta_sharing_client.protocol.transport import Request, Transport
 from delta_sharing_client.redact import scrub
+from mock_server import catalog, demo
 from mock_server.running import RunningServer
 from mock_server.violations import VIOLATIONS, Asked
 
 # A secret in JSON that is not masked.
 SECRET = re.compile(r'"(?:accessKeyId|secretAccessKey|sessionToken|sasToken|oauthToken|refreshToken)":\s*"(?!\*\*\*)')
+ROOT = Path(__file__).resolve().parents[2]
 IDS = [check.id for check in all_checks()]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    """The demo: a server on which every check can be tested."""
-    with mock_server.running(demo=True) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The demo with a widened column: a server on which every check can be tested."""
+    shared = demo.build(tmp_path_factory.mktemp("demo"))
+    widened = catalog.entry("demo", "lake", "widened", ROOT / "tests" / "tables_spark" / "type-widening" / "delta")
+    with mock_server.running(dataclasses.replace(shared, tables=(*shared.tables, widened))) as running:
         yield running
 
 
